@@ -1,0 +1,49 @@
+"""Hallmark: builds every deployable form of a model, measures each against its source, releases only what passes.
+
+`snakemake --cores 8 all` is the whole interface. What each rule makes, and under which key, is decided by the plan
+(workflow/scripts/hallmark/plan.py) before Snakemake builds its graph; docs/architecture.md shows the way of the data.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+if not config.get("models"):  # --configfile replaces the default configuration, it does not add to it
+
+    configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+
+
+pathvars:
+    store=STORE,
+    logs="artifacts/logs",
+    releases=RELEASES,
+    toolchains=TOOLCHAINS,
+
+
+# In the order of the work.
+include: "workflow/rules/toolchain.smk"
+include: "workflow/rules/fetch.smk"
+include: "workflow/rules/convert.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/judge.smk"
+include: "workflow/rules/release.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+    judge,
+    select,
+    release,
+    report,
+
+
+rule all:
+    default_target: True
+    input:
+        report=entries_of(PLAN.report),
+        released=collect("<releases>/{choice.target}/{choice.model}/manifest.json", choice=PLAN.choices),

@@ -1,0 +1,117 @@
+"""The configuration: what is wrong is said with file, key and alternatives, and before any work."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hallmark import config
+
+MODEL = {
+    "source": {"kind": "path", "folder": "somewhere"},
+    "task": "causal-lm",
+    "evaluation": "text",
+    "calibration": "other",
+    "formats": {"gguf": ["q8_0"]},
+}
+DATA = {"source": {"kind": "path", "folder": "data", "files": ["*.bz2"]}, "reader": "wikipedia"}
+CONFIG = {"models": {"tiny": MODEL}, "data": {"text": DATA, "other": DATA}, "targets_file": "targets.yaml"}
+TARGETS = {
+    "targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}},
+    "policies": {"default": {"causal-lm": {"*/*/*": {"kl_mean": {"max": 0.1}}}}},
+}
+
+
+def changed(tree: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of the tree with one place set; the path is dotted."""
+    fresh = copy.deepcopy(tree)
+    *parents, last = path.split(".")
+    place = fresh
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    return fresh
+
+
+def complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: Any, targets: Any = TARGETS) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("targets.yaml").write_text(yaml.safe_dump(targets))
+    with pytest.raises(config.ConfigError) as error:
+        config.parse(raw, "config.yaml")
+    return str(error.value)
+
+
+def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("targets.yaml").write_text(yaml.safe_dump(TARGETS))
+    short = config.parse(CONFIG, "config.yaml")
+    long = config.parse(changed(CONFIG, "models.tiny.formats", {"gguf": {"q8_0": None}}), "config.yaml")
+    assert short.config.models["tiny"].formats == long.config.models["tiny"].formats
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "parts"),
+    [
+        ("models.tiny.taks", "x", ["config.yaml: models.tiny", "no key 'taks'", "task", "did you mean task?"]),
+        ("models.tiny.task", "translation", ["models.tiny.task", "no task 'translation'", "causal-lm"]),
+        ("models.tiny.evaluation", "txt", ["models.tiny.evaluation", "no data 'txt'", "other, text"]),
+        ("models.tiny.calibration", "text", ["models.tiny.calibration", "keep the two apart"]),
+        ("models.tiny.formats", {"ggfu": ["q8_0"]}, ["no format 'ggfu'", "did you mean gguf?"]),
+        ("models.tiny.formats", {"gguf": ["q9"]}, ["models.tiny.formats.gguf.q9", "no variant 'q9'", "q8_0"]),
+        ("models.tiny.formats", {"gguf": ["imatrix"]}, ["no variant 'imatrix'"]),
+        ("models.tiny.formats", {"gguf": {"q8_0": {"options": {"tpye": 1}}}}, ["no option 'tpye'"]),
+        ("models.tiny.measure", {"block": 3}, ["models.tiny.measure", "no option 'block'", "did you mean blocks?"]),
+        ("measure", {"causal-lm": {"rouns": 3}}, ["measure.causal-lm", "did you mean rounds?"]),
+        ("models.tiny.source", {"kind": "hub"}, ["models.tiny.source", "repo"]),
+        ("models.tiny.source", {"kind": "ftp"}, ["models.tiny.source", "'hub', 'path', 'package', 'gguf'"]),
+        ("data.text.reader", "wikpedia", ["data.text", "no reader 'wikpedia'", "rated_pairs"]),
+        ("models", {}, ["models"]),
+        ("models", {"Bad Name": MODEL}, ["models", "Bad Name"]),
+        ("torch_build", "cuda", ["torch_build", "'cpu'", "it is 'cuda'"]),
+    ],
+)
+def test_what_is_wrong_in_the_config_is_named(
+    path: str, value: Any, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = complaint(tmp_path, monkeypatch, changed(CONFIG, path, value))
+    assert message.startswith("config.yaml: ")
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "parts"),
+    [
+        ("targets.cpu-llamacpp.candidates", ["gguf/q4_k_m"], ["no artifact 'gguf/q4_k_m'", "gguf/q8_0"]),
+        ("targets.cpu-llamacpp.candidates", [], ["candidates"]),
+        ("targets.cpu-llamacpp.device", "tpu", ["no device 'tpu'", "nvidia-gpu"]),
+        ("targets.cpu-llamacpp.policy", "strict", ["no policy 'strict'", "default"]),
+        ("targets.cpu-llamacpp.models", ["tiney"], ["no model 'tiney'", "did you mean tiny?"]),
+        ("policies.default.causal-lm", {"*/*/*": {"kl_men": {"max": 1}}}, ["'kl_men'", "did you mean kl_mean?"]),
+        ("policies.default.causal-lm", {"*/*/*": {"kl_mean": {"max": 1, "min": 0}}}, ["{max: number} or {min: number}"]),
+        ("policies.default.causal-lm", {"tiney/*/*": {"kl_mean": {"max": 1}}}, ["no model 'tiney'"]),
+        ("policies.default.causal-lm", {"*/*": {"kl_mean": {"max": 1}}}, ["model/format/variant"]),
+    ],
+)
+def test_what_is_wrong_in_the_targets_is_named(
+    path: str, value: Any, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = complaint(tmp_path, monkeypatch, CONFIG, changed(TARGETS, path, value))
+    assert message.startswith("targets.yaml: ")
+    for part in parts:
+        assert part in message
+
+
+def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = changed(changed(CONFIG, "models.tiny.evaluation", "a"), "models.tiny.calibration", "b")
+    assert len(complaint(tmp_path, monkeypatch, raw).splitlines()) == 2
+
+
+def test_a_missing_file_and_bad_yaml_are_named(tmp_path: Path) -> None:
+    with pytest.raises(config.ConfigError, match="nothing.yaml: no such file"):
+        config.load_yaml(tmp_path / "nothing.yaml")
+    (tmp_path / "bad.yaml").write_text("models: [")
+    with pytest.raises(config.ConfigError, match=r"bad\.yaml: not YAML: .*line 2"):
+        config.load_yaml(tmp_path / "bad.yaml")

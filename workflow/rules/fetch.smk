@@ -1,0 +1,49 @@
+"""
+Brings checkpoints and data, each file verified against the lock, and reads the checkpoint before anything is spent on it.
+INPUTS:
+    the network or a local folder, as the model's source says
+OUTPUTS:
+    checkpoint = <store>/fetch/{source}/weights/{key}/files/    a Hugging Face folder
+    docs       = <store>/fetch/{source}/docs/{key}/files/       README, licence
+    data       = <store>/fetch/{source}/data/{key}/files/       text.jsonl or pairs.jsonl
+    findings   = <store>/lint/{model}/{key}/files/lint.json
+"""
+
+
+rule fetch:
+    input:
+        inputs_of("fetch"),
+    output:
+        manifest="<store>/fetch/{source}/{part}/{key}/manifest.json",
+    log:
+        "<logs>/fetch/{source}/{part}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: threads_of("fetch")
+    resources:
+        mem_mb=memory_of("fetch"),
+        disk_mb=disk_of("fetch"),
+    params:
+        node=node_of("fetch"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule lint:
+    input:
+        inputs_of("lint"),
+    output:
+        manifest="<store>/lint/{model}/{key}/manifest.json",
+    log:
+        "<logs>/lint/{model}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: 1
+    resources:
+        mem_mb=300,
+    params:
+        node=node_of("lint"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"

@@ -1,0 +1,72 @@
+"""
+Runs each artifact and its source on the same inputs: accuracy, and speed. Numbers with their conditions, no judgement.
+INPUTS:
+    artifact   = <store>/convert/{model}/{format}/{variant}/{key}/files/
+    checkpoint = <store>/fetch/{model}/weights/{key}/files/
+    data       = <store>/fetch/{source}/data/{key}/files/
+OUTPUTS:
+    reference  = <store>/reference/{model}/{key}/files/
+    accuracy   = <store>/measure_accuracy/{model}/{format}/{variant}/{key}/files/measurement.json
+    speed      = <store>/measure_speed/{model}/{format}/{variant}/{key}/files/measurement.json
+"""
+
+
+rule reference:
+    input:
+        inputs_of("reference"),
+    output:
+        manifest="<store>/reference/{model}/{key}/manifest.json",
+    log:
+        "<logs>/reference/{model}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: threads_of("reference")
+    resources:
+        mem_mb=memory_of("reference"),
+        disk_mb=disk_of("reference"),
+    params:
+        node=node_of("reference"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_accuracy:
+    input:
+        inputs_of("measure_accuracy"),
+    output:
+        manifest="<store>/measure_accuracy/{model}/{format}/{variant}/{key}/manifest.json",
+    log:
+        "<logs>/measure_accuracy/{model}/{format}/{variant}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: threads_of("measure_accuracy")
+    resources:
+        mem_mb=memory_of("measure_accuracy"),
+        disk_mb=disk_of("measure_accuracy"),
+    params:
+        node=node_of("measure_accuracy"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_speed:
+    input:
+        inputs_of("measure_speed"),
+    output:
+        manifest="<store>/measure_speed/{model}/{format}/{variant}/{key}/manifest.json",
+    log:
+        "<logs>/measure_speed/{model}/{format}/{variant}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    # Alone on the machine, or it measures its neighbours.
+    threads: workflow.cores or usable_cpus()
+    resources:
+        mem_mb=memory_of("measure_speed"),
+        disk_mb=disk_of("measure_speed"),
+    params:
+        node=node_of("measure_speed"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"

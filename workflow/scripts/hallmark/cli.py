@@ -1,0 +1,166 @@
+"""The command `hallmark`: plans, locks, explains, verifies and cleans. Building is Snakemake's; this builds nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hallmark.config import ConfigError
+
+if TYPE_CHECKING:
+    from hallmark.node import Node
+    from hallmark.plan import Plan
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+DEFAULT_CONFIG = Path("config/config.yaml")
+ConfigFile = Annotated[Path, typer.Option("--configfile", help="The configuration, as given to Snakemake.")]
+
+
+def _fail(message: str) -> typer.Exit:
+    typer.secho(message, err=True, fg=typer.colors.RED)
+    return typer.Exit(1)
+
+
+def _plan(configfile: Path) -> Plan:
+    from hallmark import config, planner
+
+    try:
+        return planner.load(config.load_yaml(configfile), str(configfile))
+    except ConfigError as error:
+        raise _fail(str(error)) from None
+
+
+@app.command()
+def plan(configfile: ConfigFile = DEFAULT_CONFIG, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Print every entry of the plan, its key, and whether it is in the store."""
+    found = _plan(configfile)
+    rows = [(node.verb, node.name, node.key, node.manifest(found.root).exists()) for node in found.nodes()]
+    if as_json:
+        fields = ("verb", "subject", "key", "built")
+        typer.echo(json.dumps([dict(zip(fields, row, strict=True)) for row in rows], indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("what", "of", "key", "in the store", box=None, header_style="bold")
+    for verb, name, key, built in rows:
+        table.add_row(verb, name, key, "yes" if built else "no")
+    Console().print(table)
+    typer.echo(f"{len(rows)} entries, {sum(not built for *_, built in rows)} to build; release {found.release}")
+
+
+@app.command()
+def why(
+    subject: Annotated[str, typer.Argument(help="model/format/variant, as in `hallmark plan`")],
+    configfile: ConfigFile = DEFAULT_CONFIG,
+) -> None:
+    """Say which component of an artifact's keys changed since the run before."""
+    from hallmark import history
+    from hallmark.gates import no_such
+
+    found = _plan(configfile)
+    mine = [node for node in found.nodes() if node.name == subject or node.name.startswith(f"{subject}/")]
+    if not mine:
+        raise _fail(no_such("artifact", subject, {node.name for node in found.nodes()}))
+    for node in mine:
+        state = "in the store" if node.manifest(found.root).exists() else "to build"
+        typer.echo(f"{node.verb} {node.name} {node.key} ({state})")
+        for line in _reasons(found, node, history.before(found.root, _label(node), node.components)):
+            typer.echo(f"    {line}")
+
+
+def _label(node: Node) -> str:
+    return f"{node.verb} {node.name}"
+
+
+def _reasons(found: Plan, node: Node, old: object) -> list[str]:
+    """What changed, followed upstream to where it began."""
+    from collections.abc import Mapping
+
+    from hallmark import history
+
+    if not isinstance(old, Mapping):
+        return ["first planned as it is now; no run before had other components"]
+    own = history.changes({**old, "inputs": {}}, {**node.components, "inputs": {}})
+    lines = list(own)
+    for role, key in sorted(node.components["inputs"].items()):
+        if old["inputs"].get(role) != key:
+            upstream = node.inputs[role]
+            before = history.before(found.root, _label(upstream), upstream.components)
+            lines += [f"{role} <- {_label(upstream)}: {line}" for line in _reasons(found, upstream, before)]
+    return lines
+
+
+@app.command()
+def lock(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models and data to lock anew; default: what is missing")
+    ] = None,
+    configfile: ConfigFile = DEFAULT_CONFIG,
+    toolchains: Annotated[bool, typer.Option("--toolchains", help="Resolve the toolchains' locks anew.")] = False,
+) -> None:
+    """Pin every source by the sha256 of its files, and show what changed."""
+    from hallmark import config
+    from hallmark import lock as locks
+    from hallmark import toolchains as toolchain_locks
+
+    if toolchains:
+        for name in toolchain_locks.all_toolchains():
+            typer.echo(f"{name}: {'changed' if toolchain_locks.relock(name) else 'unchanged'}")
+        return
+    try:
+        settings = config.parse(config.load_yaml(configfile), str(configfile))
+    except ConfigError as error:
+        raise _fail(str(error)) from None
+    path = Path(settings.config.lock_file)
+    old = locks.read(path)
+    new, changes = locks.lock_sources(settings.config, old, toolchain_locks.cache_folder(), names or [])
+    locks.write(new, path)
+    typer.echo("\n".join(changes) or f"{path}: nothing changed")
+
+
+@app.command()
+def verify(
+    folders: Annotated[list[Path] | None, typer.Argument(help="Releases or bundles; default: the store")] = None,
+    configfile: ConfigFile = DEFAULT_CONFIG,
+) -> None:
+    """Check every file of the store, or of a release, against its checksum. Exits 1 when one differs."""
+    from hallmark import release, store
+
+    problems: list[str] = []
+    if folders:
+        for folder in folders:
+            problems += release.verify(folder)
+        checked = len(folders)
+    else:
+        found = _plan(configfile)
+        entries = [found.root / node.place for node in found.nodes() if node.manifest(found.root).exists()]
+        for entry in entries:
+            try:
+                store.verify(entry)
+            except store.Damaged as error:
+                problems.append(str(error))
+        checked = len(entries)
+    for problem in problems:
+        typer.secho(problem, err=True, fg=typer.colors.RED)
+    typer.echo(f"{checked} checked, {len(problems)} problems")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def gc(
+    configfile: ConfigFile = DEFAULT_CONFIG,
+    keep: Annotated[int, typer.Option(min=0, help="Keep what the last so many plans refer to.")] = 5,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would be removed.")] = False,
+) -> None:
+    """Remove store entries that no recent plan refers to, and damaged ones that were set aside."""
+    from hallmark import upkeep
+
+    removed = list(upkeep.collect_garbage(_plan(configfile), keep, dry_run))
+    for path, size in removed:
+        typer.echo(f"{size / 1e6:10.1f} MB  {path}")
+    total = sum(size for _, size in removed) / 1e6
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} entries, {total:.1f} MB")

@@ -1,0 +1,44 @@
+"""Which devices this machine has, by name. It looks, and never assumes: no scheduler's word is taken for a device."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+KNOWN = {
+    "cpu": "any CPU",
+    "intel-cpu": "a CPU made by Intel",
+    "nvidia-gpu": "an NVIDIA GPU with its driver loaded",
+    "amd-gpu": "an AMD GPU with its compute driver loaded",
+}
+
+
+@cache
+def present(device: str) -> bool:
+    """Whether the machine this runs on has the device. Raises KeyError for a name not in KNOWN."""
+    probes = {
+        "cpu": lambda: True,
+        "intel-cpu": lambda: "GenuineIntel" in _cpuinfo(),
+        "nvidia-gpu": lambda: any(Path("/proc/driver/nvidia/gpus").glob("*")),
+        "amd-gpu": lambda: Path("/dev/kfd").exists(),
+    }
+    return bool(probes[device]())
+
+
+@cache
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+@cache
+def hardware_class(cpus: int) -> str:
+    """A name for this kind of machine, for the keys of speed measurements: CPU model and the CPUs a job may use."""
+    models = [line.partition(":")[2] for line in _cpuinfo().splitlines() if line.startswith("model name")]
+    flags = next((line.split() for line in _cpuinfo().splitlines() if line.startswith("flags")), [])
+    extensions = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_int8") if name in flags]
+    model = " ".join(models[0].split()) if models else platform.machine()
+    return f"{model}, {cpus} CPUs{', ' + ' '.join(extensions) if extensions else ''}"

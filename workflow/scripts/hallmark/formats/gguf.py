@@ -1,0 +1,156 @@
+"""GGUF, for llama.cpp: the recipes, and what each leaves behind. The work is done by llama.cpp's own programs.
+
+A float32 file is made once and quantised to each type. Variants in `_imatrix` weigh the rounding by how much each
+column of the weights matters on calibration text. K-quants store rows in blocks of 256 columns; rows that do not divide
+get a larger type from llama.cpp (576 columns: Q4_K becomes Q5_0), so `convert` and `inspect` report the types in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hallmark import gguf_file, gguf_programs
+from hallmark.formats import Inspection, Memory, Spec, Usage, Variant
+from hallmark.gguf_architectures import ENCODERS, LANGUAGE_MODELS
+
+FILE = "model.gguf"
+MATRIX = "imatrix.gguf"
+PROMPT = "The capital of France is"
+SENTENCE = "A man is playing a guitar."
+RUNTIME = """# The program that runs model.gguf
+
+`{program}` is part of llama.cpp (MIT licence, https://github.com/ggml-org/llama.cpp): take it from the project's
+releases or from a package manager (`brew install llama.cpp`), or build it with cmake. This file was made and measured
+with llama.cpp's commit 0c1e57098, which `llama-cpp-python` 0.3.36 carries. Other programs that read GGUF can run it,
+such as llama-server and llama-cpp-python.
+"""
+
+
+def _quantised(kind: str, weighed: bool = False) -> Variant:
+    return Variant({"type": kind}, needs=("f32", "imatrix") if weighed else ("f32",))
+
+
+SPEC = Spec(
+    name="gguf",
+    title="GGUF for llama.cpp",
+    toolchain="llama_cpp",
+    variants={
+        "f32": Variant({"type": "F32"}, intermediate=True),
+        "imatrix": Variant(
+            {"chunks": 40, "tokens": 512}, needs=("f32",), calibrated=True, intermediate=True, files=(MATRIX,)
+        ),
+        "f16": Variant({"type": "F16"}),
+        "q8_0": _quantised("Q8_0"),
+        "q6_k": _quantised("Q6_K"),
+        "q5_k_m": _quantised("Q5_K_M"),
+        "q4_k_m": _quantised("Q4_K_M"),
+        "q5_k_m_imatrix": _quantised("Q5_K_M", weighed=True),
+        "q4_k_m_imatrix": _quantised("Q4_K_M", weighed=True),
+    },
+    files={"causal-lm": (FILE,), "sentence-similarity": (FILE,)},
+    architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
+    # The converter takes 0.4 GB and 6 bytes, llama-quantize at most 10 bytes, for each element of the largest tensor;
+    # llama-imatrix maps the whole float32 file.
+    memory=Memory(base=450_000_000, per_weight_byte=1.0, per_largest=10),
+    code=("hallmark.gguf_programs", "hallmark.gguf_file"),
+)
+
+
+def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write `model.gguf`, or `imatrix.gguf` where the options ask for `chunks`; returns what is in it.
+
+    `type` is one of llama-quantize's (`Q4_K_M`); F32 and F16 come from the checkpoint, the rest from `inputs["f32"]`.
+    Raises DamagedFile for a file that is not whole or lacks tensors, ToolError when a program fails.
+    """
+    threads = int(options["threads"])
+    if "chunks" in options:
+        return _importance(inputs, out / MATRIX, options, threads)
+    kind = str(options["type"])
+    if kind in ("F32", "F16"):
+        made = gguf_programs.convert_checkpoint(inputs["source"], out / FILE, kind.lower(), threads)
+    else:
+        matrix = inputs["imatrix"] / MATRIX if "imatrix" in inputs else None
+        made = gguf_programs.quantise(inputs["f32"] / FILE, out / FILE, kind, threads, matrix)
+    return {
+        "asked": kind,
+        "types": gguf_file.type_histogram(made.tensors),
+        "bits_per_weight": round(made.bits_per_weight, 4),
+        "fallbacks": gguf_programs.fallbacks(made.tensors, kind),
+    }
+
+
+def _importance(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any], threads: int) -> dict[str, Any]:
+    lines = (inputs["calibration"] / "text.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines if line]
+    chunks, tokens = int(options["chunks"]), int(options["tokens"])
+    seen = gguf_programs.collect_importance(inputs["f32"] / FILE, texts, out, chunks, tokens, threads)
+    return {"chunks": seen, "tokens": tokens, "texts": len(texts)}
+
+
+def inspect(files: Path) -> Inspection:
+    """The file's own account of itself, and a look at every floating-point number in it."""
+    file = gguf_file.read(files / FILE)
+    nonfinite, unchecked = gguf_file.count_nonfinite(file)
+    metrics = {
+        "tensors": len(file.tensors),
+        "parameters": file.elements,
+        "bits_per_weight": file.bits_per_weight,
+        "nonfinite": nonfinite,
+        "vocab_size": len(file.metadata.get("tokenizer.ggml.tokens", ())),
+        "context_length": int(file.of_architecture("context_length") or 0),
+    }
+    return Inspection(metrics, {**_facts(file), "types_not_checked_for_nonfinite": unchecked})
+
+
+def _facts(file: gguf_file.GgufFile) -> dict[str, Any]:
+    """What is for people: architecture, types, special tokens, chat template, rope and pooling."""
+    metadata, own = file.metadata, f"{file.architecture}."
+    template = str(metadata.get("tokenizer.chat_template", ""))
+    special = [key for key in metadata if key.startswith("tokenizer.ggml.") and key.endswith("_id")]
+    return {
+        "architecture": file.architecture,
+        "type_asked": file.asked_type,
+        "types": gguf_file.type_histogram(file.tensors),
+        "fallbacks": gguf_programs.fallbacks(file.tensors, file.asked_type),
+        "tokenizer": {key: metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre")},
+        "special_tokens": {key.split(".")[-1]: metadata[key] for key in special},
+        "adds": {key: metadata.get(f"tokenizer.ggml.add_{key}_token") for key in ("bos", "eos", "sep")},
+        "chat_template": {
+            "characters": len(template),
+            "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
+        },
+        "rope": {key.removeprefix(own): value for key, value in metadata.items() if key.startswith(f"{own}rope.")},
+        "pooling": file.of_architecture("pooling_type"),
+        "importance_matrix": {
+            key.split(".")[-1]: value for key, value in metadata.items() if key.startswith("quantize.imatrix.")
+        },
+    }
+
+
+@contextmanager
+def open(files: Path, task: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """A runner on llama.cpp. Options: `threads`, and `context` in tokens (2048; an encoder's at most its own)."""
+    from hallmark import gguf_runtime
+
+    runners = {"causal-lm": gguf_runtime.LanguageModel, "sentence-similarity": gguf_runtime.Encoder}
+    runner = runners[task](files / FILE, options)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+def usage(task: str, options: Mapping[str, Any]) -> Usage:
+    """llama.cpp's own programs: a completion of 32 tokens, or an embedding as JSON."""
+    if task == "causal-lm":
+        program = "llama-completion"
+        command = f'{program} -m {{folder}}/{FILE} -p "{PROMPT}" -n 32 -no-cnv'
+    else:
+        program = "llama-embedding"
+        command = f'{program} -m {{folder}}/{FILE} -p "{SENTENCE}" --embd-output-format json'
+    return Usage(command, files={"RUNTIME.md": RUNTIME.format(program=program)})

@@ -1,0 +1,205 @@
+"""OpenVINO IR: the recipes, and what each leaves behind. optimum-intel, NNCF and openvino_tokenizers do the work.
+
+A language model is stateful: its key-value cache is inside, and its tokenizer and detokenizer are IR too.
+
+runtime.json holds the settings that the model is measured with, and the bundle's run.py reads the same file.
+INFERENCE_PRECISION_HINT is f32 unless the option `inference_precision` says otherwise: OpenVINO's own default depends on
+the CPU (bfloat16 where it has AMX), so numbers would not hold on another one, and with float16 weights it has been seen
+to crash. The KV cache is float16. Activations that meet compressed weights are quantised while running, in groups of
+`dynamic_quantization` (0: never), which makes decoding a third faster; CPUs that cannot do so use float32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hallmark import openvino_ir, pytorch
+from hallmark.formats import Inspection, Memory, Spec, Usage, Variant
+from hallmark.openvino_architectures import ENCODERS, LANGUAGE_MODELS
+from hallmark.progress import report
+
+MODEL, WEIGHTS, TOKENIZER = "openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml"
+SETTINGS = "runtime.json"
+PROGRAMS = Path(__file__).parent.parent / "run"
+REQUIREMENTS = ("openvino==2026.4.1", "openvino-tokenizers==2026.4.1.0")
+GENAI = "openvino-genai==2026.4.1.0"
+PROMPT, SENTENCE = "What is the capital of France?", "A man is playing a guitar."
+INT4 = {"bits": 4, "symmetric": False, "group_size": 128, "dynamic_quantization": 32}
+
+_COMMON = (MODEL, WEIGHTS, TOKENIZER, "openvino_tokenizer.bin", "config.json", "tokenizer_config.json", SETTINGS)
+
+SPEC = Spec(
+    name="openvino",
+    title="OpenVINO IR",
+    toolchain="openvino",
+    variants={
+        "fp16": Variant({"bits": 16}),
+        "int8": Variant({"bits": 8, "symmetric": False, "dynamic_quantization": 32}),
+        "int4": Variant(INT4),
+        "int4_awq": Variant(
+            {**INT4, "awq": True, "scale_estimation": True, "samples": 16, "tokens": 128},
+            tasks=("causal-lm",),
+            calibrated=True,
+        ),
+    },
+    files={
+        "causal-lm": (*_COMMON, "openvino_detokenizer.xml", "openvino_detokenizer.bin"),
+        "sentence-similarity": _COMMON,
+    },
+    architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
+    memory=Memory(base=900_000_000, per_weight_byte=2.0),
+    code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.pytorch"),
+)
+
+
+def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the IR, its tokenizer, the checkpoint's small files and runtime.json; returns what is in them.
+
+    Options: `bits` (16, 8, 4), `symmetric`, `group_size`, `awq` and `scale_estimation` with `samples` of `tokens`,
+    `dynamic_quantization`, `inference_precision`. Raises ValueError for a checkpoint, a tokenizer or a value that
+    cannot be carried, DamagedIR when what was written is not whole.
+    """
+    import openvino
+
+    from hallmark import openvino_export
+
+    source = inputs["source"]
+    task = _task_of(source)
+    settings = _settings(source, task, options)
+    tokenizer, class_name = openvino_export.convert_tokenizer(source, out, task, settings.get("max_tokens"))
+    report(1, 4, "steps")
+    done: dict[str, Any] = {"tokenizer": class_name}
+    with tempfile.TemporaryDirectory(dir=out, prefix="export-") as scratch:
+        half, threads = options["bits"] == 16, int(options["threads"])
+        exported = openvino_export.export(source, Path(scratch), task, half, threads)
+        report(2, 4, "steps")
+        model = openvino.Core().read_model(exported)
+        if not half:
+            samples = _calibration(inputs, model, tokenizer, options) if "samples" in options else []
+            done |= {"calibration_samples": len(samples)} if samples else {}
+            model = openvino_export.compress(model, options, samples)
+        openvino.save_model(model, out / MODEL, compress_to_fp16=False)
+        del model
+    report(3, 4, "steps")
+    openvino_export.copy_companions(source, out)
+    (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    done |= _check(out, task)
+    report(4, 4, "steps")
+    return done
+
+
+def _task_of(source: Path) -> str:
+    """What the checkpoint is for, by its own files: sentence-transformers' modules.json, else the architecture."""
+    architectures = json.loads((source / "config.json").read_text(encoding="utf-8")).get("architectures") or []
+    if (source / "modules.json").is_file() or not LANGUAGE_MODELS.intersection(architectures):
+        return "sentence-similarity"
+    return "causal-lm"
+
+
+def _settings(source: Path, task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of runtime.json. Raises ValueError for modules of an encoder that cannot be run."""
+    properties = {
+        "CACHE_DIR": "",
+        "INFERENCE_PRECISION_HINT": options.get("inference_precision", "f32"),
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    if "dynamic_quantization" in options:
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(options["dynamic_quantization"])
+    if task == "causal-lm":
+        return {"device": "CPU", "properties": properties | {"KV_CACHE_PRECISION": "f16"}}
+    how = {"pooling": pytorch.pooling(source), "max_tokens": pytorch.longest_input(source)}
+    return {"device": "CPU", "properties": properties, **how}
+
+
+def _calibration(inputs: Mapping[str, Path], model: Any, tokenizer: Any, options: Mapping[str, Any]) -> list[Any]:
+    """The first `tokens` of each of `samples` texts, as inputs; texts that are shorter are passed over."""
+    from hallmark import openvino_export
+
+    lines = (inputs["calibration"] / "text.jsonl").read_text(encoding="utf-8").splitlines()
+    count, tokens, rows = int(options["samples"]), int(options["tokens"]), []
+    for line in lines:
+        ids = tokenizer([json.loads(line)["text"]])["input_ids"][0].tolist() if line else []
+        if len(ids) >= tokens:
+            rows.append(ids[:tokens])
+        if len(rows) == count:
+            return openvino_export.calibration_samples(model, rows)
+    raise ValueError(
+        f"{inputs['calibration']}/text.jsonl: {len(rows)} texts of {tokens} tokens or more, samples is {count}: "
+        "lower samples or tokens, or give more text"
+    )
+
+
+def _check(files: Path, task: str) -> dict[str, Any]:
+    """Look at what was written; returns the types in use. Raises DamagedIR when it is not what the task needs."""
+    network = openvino_ir.read(files / MODEL)
+    openvino_ir.check_size(network, files / WEIGHTS)
+    lost, where = openvino_ir.count_nonfinite(network, files / WEIGHTS)
+    if lost:
+        name = next(iter(where))
+        raise openvino_ir.DamagedIR(f"{files / MODEL}: {lost} values are NaN or infinite, {where[name]} in {name}")
+    if task == "causal-lm" and not ("logits" in network.outputs and network.states):
+        raise openvino_ir.DamagedIR(f"{files / MODEL}: outputs {sorted(network.outputs)}, {len(network.states)} states")
+    return {"types": openvino_ir.type_histogram(network)}
+
+
+def inspect(files: Path) -> Inspection:
+    """The IR's own account of itself, and a look at every floating-point number in it."""
+    network, tokenizer = openvino_ir.read(files / MODEL), openvino_ir.read(files / TOKENIZER)
+    size = openvino_ir.check_size(network, files / WEIGHTS)
+    nonfinite, where = openvino_ir.count_nonfinite(network, files / WEIGHTS)
+    parameters = sum(weight.elements for weight in network.weights)
+    metrics: dict[str, float] = {
+        "tensors": len(network.weights),
+        "parameters": parameters,
+        "bits_per_weight": 8 * size / parameters if parameters else 0.0,
+        "nonfinite": nonfinite,
+        "stateful": int(bool(network.states)),
+    }
+    if "logits" in network.outputs:
+        metrics["vocab_size"] = network.outputs["logits"]["shape"][-1]
+    return Inspection(metrics, {"nonfinite_in": where, **_facts(files, network, tokenizer)})
+
+
+def _facts(files: Path, network: openvino_ir.Network, tokenizer: openvino_ir.Network) -> dict[str, Any]:
+    """What is for people: types, ports, states, settings, and the converted tokenizer's special tokens and template."""
+    template = str(tokenizer.notes.get("chat_template", ""))
+    return {
+        "types": openvino_ir.type_histogram(network),
+        "inputs": network.inputs,
+        "outputs": network.outputs,
+        "states": len(network.states),
+        "operations": dict(network.operations.most_common()),
+        "runtime": json.loads((files / SETTINGS).read_text(encoding="utf-8")),
+        "tokenizer": sorted(path.name for path in files.glob("openvino_*tokenizer.xml")),
+        "special_tokens": {key: value for key, value in tokenizer.notes.items() if key.endswith("_token_id")},
+        "chat_template": {
+            "characters": len(template),
+            "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
+        },
+        "versions": network.notes.get("optimum", {}),
+    }
+
+
+@contextmanager
+def open(files: Path, task: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """A runner on OpenVINO's CPU plugin with the settings of runtime.json and `options["threads"]` threads."""
+    from hallmark import openvino_runtime
+
+    runners = {"causal-lm": openvino_runtime.LanguageModel, "sentence-similarity": openvino_runtime.Encoder}
+    yield runners[task](files, int(options["threads"]))
+
+
+def usage(task: str, options: Mapping[str, Any]) -> Usage:
+    """A program of a page: an answer of openvino_genai's pipeline, or embeddings as JSON."""
+    if task == "causal-lm":
+        name, text, requirements = "openvino_generate.py", PROMPT, (*REQUIREMENTS, GENAI)
+    else:
+        name, text, requirements = "openvino_encode.py", SENTENCE, (*REQUIREMENTS, "numpy==2.4.6")
+    program = (PROGRAMS / name).read_text(encoding="utf-8")
+    return Usage(f'python {{folder}}/run.py "{text}"', requirements, {"run.py": program})

@@ -1,0 +1,276 @@
+"""Gates: which limits hold for an artifact, and what the measurements say of them. Measures nothing, releases nothing.
+
+Which limit holds is looked up per metric, from the most specific pattern to the least. For `smollm2/gguf/q4_k_m`:
+
+    1  smollm2/gguf/q4_k_m   all three parts named
+    2  smollm2/gguf/*        ┐
+    3  smollm2/*/q4_k_m      ├ two parts named; the model says more than the format, the format more than the variant
+    4  */gguf/q4_k_m         ┘
+    5  smollm2/*/*           ┐
+    6  */gguf/*              ├ one part named
+    7  */*/q4_k_m            ┘
+    8  */*/*                 the default
+
+Each metric is looked up by itself: a pattern that names one metric leaves the others to the patterns below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hallmark import digest, quantities
+from hallmark.tasks import Metric
+
+ANY = "*"
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Word = Literal["pass", "fail", "inconclusive", "not_run"]
+
+
+class Limit(BaseModel):
+    """One limit on a metric: the whole interval must be at most `max`, or at least `min`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max: Number | None = Field(None, description="The metric may be at most this.")
+    min: Number | None = Field(None, description="The metric must be at least this.")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Limit:
+        if (self.max is None) == (self.min is None):
+            raise ValueError("a limit is either {max: number} or {min: number}")
+        return self
+
+    @property
+    def bound(self) -> float:
+        value = self.max if self.max is not None else self.min
+        assert value is not None
+        return value
+
+    def to_json(self) -> dict[str, float]:
+        """`{"max": 0.1}` or `{"min": 0.9}`."""
+        return {"max": self.max} if self.max is not None else {"min": self.bound}
+
+    def compare(self, low: float, high: float) -> Word:
+        """`pass` when all of [low, high] is on the right side (the limit itself is), `fail` when none of it is."""
+        sign = 1 if self.max is not None else -1
+        best, worst = sorted((sign * low, sign * high))
+        if worst <= sign * self.bound:
+            return "pass"
+        return "fail" if best > sign * self.bound else "inconclusive"
+
+
+# The gates of a target: task -> pattern (`model/format/variant`, each a name or `*`) -> metric -> limit.
+Policy = Mapping[str, Mapping[str, Mapping[str, Limit]]]
+# The gates of one artifact: metric -> (limit, the pattern it comes from).
+Resolved = Mapping[str, tuple[Limit, str]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a policy may name: metrics by task, the task of each model, the variants of each format."""
+
+    metrics: Mapping[str, Collection[str]]
+    models: Mapping[str, str]
+    formats: Mapping[str, Collection[str]]
+
+
+def patterns(subject: str) -> list[str]:
+    """The patterns that match `model/format/variant`, the most specific first (the table above)."""
+    parts = subject.split("/")
+    named = [(m, f, v) for m in (True, False) for f in (True, False) for v in (True, False)]
+    named.sort(key=sum, reverse=True)  # stable, so among equals the model comes before the format and the variant
+    return ["/".join(part if keep else ANY for part, keep in zip(parts, keeps, strict=True)) for keeps in named]
+
+
+def resolve(policy: Policy, task: str, subject: str) -> dict[str, tuple[Limit, str]]:
+    """The gates of one artifact: metric -> (limit, the pattern it comes from). Empty when no pattern matches."""
+    found: dict[str, tuple[Limit, str]] = {}
+    by_pattern = policy.get(task, {})
+    for pattern in patterns(subject):
+        for metric, limit in by_pattern.get(pattern, {}).items():
+            found.setdefault(metric, (limit, pattern))
+    return dict(sorted(found.items()))
+
+
+def as_json(resolved: Resolved) -> dict[str, Any]:
+    """The gates of one artifact as plain JSON: metric -> {"limit": {"max": 0.1}, "pattern": ...}."""
+    return {name: {"limit": limit.to_json(), "pattern": pattern} for name, (limit, pattern) in resolved.items()}
+
+
+def from_json(gates: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Limit, str]]:
+    """What `as_json` wrote."""
+    return {name: (Limit(**gate["limit"]), str(gate["pattern"])) for name, gate in gates.items()}
+
+
+def policy_digest(resolved: Resolved) -> str:
+    """sha256 of the gates of one artifact, patterns included because a verdict quotes them; order does not matter."""
+    return digest.of_value(as_json(resolved))
+
+
+def check_policy(policy: Policy, known: Known, where: str = "gates") -> list[str]:
+    """What the policy names that does not exist, one line each: the key, the name, the alternatives."""
+    problems = []
+    for task, by_pattern in policy.items():
+        if task not in known.metrics:
+            problems.append(f"{where}: {no_such('task', task, known.metrics)}")
+            continue
+        have = known.metrics[task]
+        for pattern, limits in by_pattern.items():
+            found = _check_pattern(pattern, task, known)
+            found += [no_such(f"metric of {task}", metric, have) for metric in limits if metric not in have]
+            problems += [f"{where}.{task}.{pattern}: {problem}" for problem in found]
+    return problems
+
+
+def no_such(noun: str, given: str, have: Iterable[str]) -> str:
+    """`no variant 'q8', have f16, q4_k_m, q8_0 (did you mean q8_0?)`."""
+    known = sorted(have)
+    close = get_close_matches(given, known, 1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"no {noun} {given!r}, have {', '.join(known) or 'none'}{hint}"
+
+
+def _check_pattern(pattern: str, task: str, known: Known) -> list[str]:
+    parts = pattern.split("/")
+    if len(parts) != 3 or not all(parts):
+        return [f"a pattern is model/format/variant, each a name or {ANY!r}, for example {ANY}/gguf/{ANY}"]
+    model, family, variant = parts
+    problems = []
+    if model != ANY and model not in known.models:
+        problems.append(no_such("model", model, known.models))
+    elif model != ANY and known.models[model] != task:
+        problems.append(f"{model} is a {known.models[model]} model, so this gate never applies")
+    if family != ANY and family not in known.formats:
+        return [*problems, no_such("format", family, known.formats)]
+    have = known.formats[family] if family != ANY else {name for names in known.formats.values() for name in names}
+    if variant != ANY and variant not in have:
+        problems.append(no_such("variant" if family == ANY else f"{family} variant", variant, have))
+    return problems
+
+
+def judge(
+    subject: str,
+    target: str,
+    resolved: Resolved,
+    measurements: Sequence[Mapping[str, Any]],
+    inspection: Mapping[str, Any],
+    artifact: str,
+    *,
+    metrics: Mapping[str, Metric],
+    device_available: bool = True,
+) -> dict[str, Any]:
+    """The verdict on an artifact for a target, as JSON. Never raises for a bad number: that is a failed gate.
+
+    `measurements` (accuracy, speed) and `inspection` are as their files hold them, `artifact` is the tree digest of
+    the artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
+    artifact that no gate applies to fails. `noisy` says that a new speed measurement could settle it: all that keeps
+    it from passing are speed gates that are inconclusive.
+    """
+    found = {**_inspected(inspection, artifact, metrics), **_measured(measurements, artifact)}
+    judged = [
+        _judge_gate(name, *gate, found.get(name), _unit(metrics, name), device_available)
+        for name, gate in resolved.items()
+    ]
+    word = _overall(judged, device_available)
+    open_gates = [gate["metric"] for gate in judged if gate["verdict"] == "inconclusive"]
+    return {
+        "subject": subject,
+        "target": target,
+        "verdict": word,
+        "artifact": artifact,
+        "policy": policy_digest(resolved),
+        "noisy": word == "inconclusive" and all(_is_speed(metrics, name) for name in open_gates),
+        "why": _why(judged, target, word),
+        "gates": judged,
+    }
+
+
+def _unit(metrics: Mapping[str, Metric], name: str) -> str:
+    return metrics[name].unit if name in metrics else ""
+
+
+def _is_speed(metrics: Mapping[str, Metric], name: str) -> bool:
+    return name in metrics and metrics[name].source == "speed"
+
+
+def _inspected(inspection: Mapping[str, Any], artifact: str, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    if inspection.get("artifact") != artifact:
+        return {}
+    return {
+        name: {"value": value, "low": value, "high": value, "unit": _unit(metrics, name)}
+        for name, value in inspection.get("metrics", {}).items()
+    }
+
+
+def _measured(measurements: Sequence[Mapping[str, Any]], artifact: str) -> dict[str, Any]:
+    own = (measurement for measurement in measurements if measurement.get("artifact") == artifact)
+    return {name: estimate for measurement in own for name, estimate in measurement.get("metrics", {}).items()}
+
+
+def _judge_gate(
+    metric: str, limit: Limit, pattern: str, estimate: Any, unit: str, device_available: bool
+) -> dict[str, Any]:
+    gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
+    gate |= {"value": None, "low": None, "high": None}
+    if not device_available:
+        return gate | {"verdict": "not_run", "why": f"{metric} not measured: no such device here ({pattern})"}
+    if estimate is None:
+        return gate | {"verdict": "fail", "why": f"{metric} was not measured on this artifact ({pattern})"}
+    problem = _problem(estimate)
+    if problem:
+        return gate | {"verdict": "fail", "why": f"{metric} {problem}, which never passes ({pattern})"}
+    numbers = {name: float(estimate[name]) for name in ("value", "low", "high")}
+    gate |= numbers | {"unit": estimate.get("unit") or unit}
+    word = limit.compare(numbers["low"], numbers["high"])
+    return gate | {"verdict": word, "why": _reason(gate, limit, word)}
+
+
+def _problem(estimate: Any) -> str:
+    """What is wrong with an estimate, or ''. An interval that does not hold its value cannot be trusted either."""
+    if not isinstance(estimate, Mapping):
+        return f"is {estimate!r}"
+    for name in ("value", "low", "high"):
+        number = estimate.get(name)
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            return f"has {name} {number!r}"
+    low, value, high = estimate["low"], estimate["value"], estimate["high"]
+    if not low <= value <= high:
+        return f"is {value!r}, outside its interval [{low!r}, {high!r}]"
+    return ""
+
+
+def _overall(judged: Sequence[Mapping[str, Any]], device_available: bool) -> Word:
+    if not device_available:
+        return "not_run"
+    words = {gate["verdict"] for gate in judged}
+    if not words or "fail" in words:
+        return "fail"
+    return "inconclusive" if "inconclusive" in words else "pass"
+
+
+def _why(judged: Sequence[Mapping[str, Any]], target: str, word: Word) -> str:
+    """One line: what decided. All reasons of the deciding kind, in the order of the gates."""
+    if word == "not_run":
+        return f"no device for {target} here"
+    if not judged:
+        return "no gate applies, and what is not judged is not released"
+    if word == "pass":
+        return f"{len(judged)} of {len(judged)} gates passed"
+    return "; ".join(gate["why"] for gate in judged if gate["verdict"] == word)
+
+
+def _reason(gate: Mapping[str, Any], limit: Limit, word: Word) -> str:
+    """`kl_mean 0.564 [0.541, 0.588] nat > 0.1 (smollm2/onnx/*)`."""
+    low, high = gate["low"], gate["high"]
+    value, low_text, high_text, bound = quantities.distinct(gate["value"], low, high, limit.bound)
+    interval = "" if low == high else f" [{low_text}, {high_text}]"
+    unit = f" {gate['unit']}" if gate["unit"] else ""
+    right, wrong = ("<=", ">") if limit.max is not None else (">=", "<")
+    relation = {"pass": right, "fail": wrong}.get(word, f"not clearly {right}")
+    return f"{gate['metric']} {value}{interval}{unit} {relation} {bound} ({gate['pattern']})"

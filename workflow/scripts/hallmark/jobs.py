@@ -1,0 +1,124 @@
+"""The frame of every job: log, verified inputs, one entry written or a message why not. What a rule does is in `bodies`.
+
+It knows of Snakemake nothing but the job object that a script is given.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hallmark import console, digest, gates, release, store, toolchains
+from hallmark.processes import end_with_main
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+STATE = Path(os.environ.get(console.STATE_VARIABLE, console.STATE_DEFAULT))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a rule's script works with: the node as JSON, its inputs by role, where to log, the entry being written."""
+
+    node: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, store.Entry]
+    log: Path
+    draft: store.Draft
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        recipe: Mapping[str, Any] = self.node["recipe"]
+        return recipe
+
+    @property
+    def subject(self) -> str:
+        return "/".join(self.node["subject"])
+
+
+def log_to(path: Path) -> None:
+    """Send standard output and error, also those of child processes, to a rule's log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def write_entry(snakemake: Snakemake, make: Callable[[Job], Mapping[str, Any]]) -> None:
+    """Run `make` on verified inputs and commit what it wrote; it returns notes for the manifest. Exits 1 on failure."""
+    node, settings = snakemake.params.node, snakemake.params.settings
+    root = Path(settings["store"]).absolute()
+    memory = digest.Memory(STATE / "digests.sqlite")
+    started = time.monotonic()
+    with reporting(Path(snakemake.log[0])) as log:
+        inputs = {role: store.verify(root / place, memory) for role, place in node["inputs"].items()}
+        final = root / node["verb"] / "/".join(node["subject"]) / node["key"]
+        header = {field: node[field] for field in ("verb", "subject", "key", "components")}
+        header["inputs"] = {role: entry.digest for role, entry in inputs.items()}
+        with store.writing(root, final, header, memory) as draft:
+            draft.notes.update(make(Job(node, settings, inputs, log, draft)))
+            draft.notes["seconds"] = round(time.monotonic() - started, 1)
+        memory.save()
+
+
+def publish(snakemake: Snakemake) -> None:
+    """Publish one bundle into the release, or refuse it: exit 1, with the gate, the number and the limit in the log."""
+    offered, settings = snakemake.params.offer, snakemake.params.settings
+    with reporting(Path(snakemake.log[0])):
+        policies = {name: gates.policy_digest(gates.from_json(value)) for name, value in offered["gates"].items()}
+        bundle = store.verify(Path(settings["store"]) / offered["bundle"])
+        offer = release.Offer(offered["target"], offered["model"], bundle.files, policies)
+        refusal = release.publish(offer, Path(snakemake.output.manifest).parents[2])
+        if refusal:
+            print(release.describe_refusals([refusal]), flush=True)
+            raise SystemExit(1)
+
+
+def make_toolchain(snakemake: Snakemake) -> None:
+    """Make one toolchain in the cache folder."""
+    with reporting(Path(snakemake.log[0])) as log, showing(log) as show:
+        toolchains.make(snakemake.params.name, snakemake.params.settings["torch_build"], on_progress=show)
+
+
+@contextmanager
+def reporting(log: Path) -> Iterator[Path]:
+    """Send all output to the log; end with one message and exit 1 when the block raises."""
+    log_to(log)
+    end_with_main()
+    try:
+        yield log
+    except Exception as error:
+        traceback.print_exc()
+        print(f"\n{explain(error)}", flush=True)
+        raise SystemExit(1) from None
+
+
+@contextmanager
+def showing(log: Path) -> Iterator[Callable[[int, int, str], None]]:
+    """What a job hands its progress to; the report is gone when the job is."""
+    try:
+        yield lambda done, of, what: console.publish(log, done, of, what)
+    finally:
+        console.clear(log)
+
+
+def explain(error: Exception) -> str:
+    """The message that ends the log of a failed job."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = error.filename or "no file named"
+        return f"The disk is full ({place}). Nothing half-written was kept; free some space and run again."
+    if isinstance(error, store.Damaged):
+        return f"Damaged store entry: {error}. The next run finds it and builds it again."
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,86 @@
+"""The plan: every store entry to be, before anything runs. Makes no node itself; that is `planner`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hallmark import digest
+from hallmark.config import Settings
+from hallmark.node import Node
+from hallmark.toolchains import Toolchain
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The nodes of one artifact."""
+
+    model: str
+    format: str
+    variant: str
+    convert: Node
+    inspect: Node
+    accuracy: Node
+    speed: Node
+    judges: Mapping[str, Node]  # by target
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/{self.format}/{self.variant}"
+
+    @property
+    def candidate(self) -> str:
+        """Its name in a target's list of candidates."""
+        return f"{self.format}/{self.variant}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The nodes of one model for one target."""
+
+    model: str
+    target: str
+    candidates: tuple[Artifact, ...]  # the most preferred first
+    select: Node
+    bundle: Node
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything to be."""
+
+    settings: Settings
+    artifacts: tuple[Artifact, ...]
+    choices: tuple[Choice, ...]
+    report: Node
+
+    @property
+    def root(self) -> Path:
+        """The store."""
+        return Path(self.settings.config.store)
+
+    @property
+    def release(self) -> str:
+        """Name of this release's folder: the version, and a digest of every bundle's key, so other content has another."""
+        bundles = {f"{choice.target}/{choice.model}": choice.bundle.key for choice in self.choices}
+        return f"{self.settings.config.release.version}-{digest.of_value(bundles)[:8]}"
+
+    def toolchains(self) -> list[Toolchain]:
+        """The toolchains that the config needs, each once."""
+        found = {toolchain.name: toolchain for node in self.nodes() for toolchain in node.toolchains.values()}
+        return [found[name] for name in sorted(found)]
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node once, inputs before what needs them."""
+        seen: set[int] = set()
+
+        def visit(node: Node) -> Iterator[Node]:
+            if id(node) not in seen:
+                seen.add(id(node))
+                for other in node.upstream():
+                    yield from visit(other)
+                yield node
+
+        for last in (*(choice.bundle for choice in self.choices), self.report):
+            yield from visit(last)

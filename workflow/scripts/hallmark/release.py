@@ -1,0 +1,294 @@
+"""Releases: folders of bundles that passed, with an index. The only place that refuses; it judges nothing.
+
+A release is `<releases>/<version>-<digest8>/` with `<target>/<model>/…`, `index.json` and `index.md`; the plan gives it
+its name, so that other content has another name. Bundles are added to it one by one, each whole or not at all; a bundle
+that is there is never replaced by another. `latest` links to the release that was published to last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hallmark import bundle, digest, store
+from hallmark.templates import render
+
+VERSION = 1
+INDEX, INDEX_TABLE, LATEST = "index.json", "index.md", "latest"
+PARTIAL = ".partial-"
+
+
+class ReleaseError(Exception):
+    """A release cannot be written, or what is there is another one; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A bundle offered for release: its folder, and the digest of the current policy for each candidate of the target.
+
+    `policies` maps `format/variant` to `gates.policy_digest` of the gates that hold for it now.
+    """
+
+    target: str
+    model: str
+    folder: Path
+    policies: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        return f"{self.target}/{self.model}"
+
+
+def publish(offer: Offer, release: Path) -> dict[str, Any] | None:
+    """Add a bundle to the release, or refuse it. Returns the refusal, as it is in the index, or None when published.
+
+    Doing it again changes nothing. Raises ReleaseError when another bundle is published there, or a damaged one.
+    """
+    entry, refusal = _consider(offer)
+    release.mkdir(parents=True, exist_ok=True)
+    with _alone(release):
+        if entry:
+            _publish(offer.folder, release, entry)
+            link_latest(release)
+        else:
+            _record(release, refusal, "refused")
+    return refusal or None
+
+
+def describe_refusals(refused: Sequence[Mapping[str, Any]]) -> str:
+    """For the person who ran it: target, model, and for each candidate the gate, the number and the limit."""
+    lines = []
+    for refusal in refused:
+        lines.append(f"not released: {refusal['model']} for {refusal['target']}")
+        lines += [f"  {reason['artifact']} ({reason['verdict']}): {reason['why']}" for reason in refusal["reasons"]]
+    return "\n".join(lines)
+
+
+def _consider(offer: Offer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The index entry of a bundle that may be released, or that of its refusal; the other is empty."""
+    names = {"target": offer.target, "model": offer.model}
+    refusal = offer.folder / bundle.REFUSAL
+    if refusal.exists():
+        reasons = [
+            {name: candidate[name] for name in ("artifact", "verdict", "why", "gates")}
+            for candidate in json.loads(refusal.read_text(encoding="utf-8"))["candidates"]
+        ]
+        return {}, {**names, "reasons": reasons}
+    manifest, problems = check_bundle(offer.folder)
+    problems = problems or _check_verdict(offer, manifest)
+    if problems:
+        artifact = manifest.get("artifact", {}).get("subject", "bundle")
+        reasons = [{"artifact": artifact, "verdict": "refused", "why": problem, "gates": []} for problem in problems]
+        return {}, {**names, "reasons": reasons}
+    return {
+        **names,
+        "artifact": manifest["artifact"]["subject"],
+        "digest": manifest["artifact"]["digest"],
+        "policy": manifest["verdict"]["policy"],
+        "bytes": sum(entry["size"] for entry in manifest["files"].values()),
+        "bundle": digest.of_file(offer.folder / bundle.MANIFEST),
+    }, {}
+
+
+def check_bundle(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The manifest of a bundle, and what in its folder is not as the manifest says (every file is read)."""
+    try:
+        text = (folder / bundle.MANIFEST).read_text(encoding="utf-8")
+        manifest: dict[str, Any] = json.loads(text)
+        listed: digest.Described = manifest["files"]
+        artifact = {name: listed[name] for name in manifest["artifact"]["files"]}
+        stated = manifest["artifact"]["digest"]
+        found = digest.describe(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return {}, [f"{folder}: not a bundle ({type(error).__name__}: {error})"]
+    problems = _differences(folder, listed, found)
+    if not problems and (folder / bundle.SUMS).read_text(encoding="utf-8") != bundle.sums(listed, text):
+        problems.append(f"{folder / bundle.SUMS}: not the checksums of {bundle.MANIFEST}")
+    if digest.of_tree(artifact) != stated:
+        problems.append(
+            f"{folder}: its artifact's files have digest {digest.of_tree(artifact)[:12]}, not {stated[:12]}"
+        )
+    return manifest, problems
+
+
+def _differences(folder: Path, listed: digest.Described, found: digest.Described) -> list[str]:
+    own = {bundle.MANIFEST, bundle.SUMS}
+    problems = [f"{folder / name}: missing" for name in sorted((listed.keys() | own) - found.keys())]
+    problems += [f"{folder / name}: not in the manifest" for name in sorted(found.keys() - listed.keys() - own)]
+    for name in sorted(listed.keys() & found.keys()):
+        if listed[name] != found[name]:
+            want, have = listed[name], found[name]
+            problems.append(
+                f"{folder / name}: {have['size']} bytes, sha256 {have['sha256'][:12]}; "
+                f"the manifest says {want['size']} bytes, {want['sha256'][:12]}"
+            )
+    return problems
+
+
+def _check_verdict(offer: Offer, manifest: Mapping[str, Any]) -> list[str]:
+    """Why the verdict in a whole bundle does not allow its release now."""
+    verdict = json.loads((offer.folder / bundle.VERDICT).read_text(encoding="utf-8"))
+    subject = manifest["artifact"]["subject"]
+    model, _, candidate = subject.partition("/")
+    problems = []
+    if (model, manifest["target"]) != (offer.model, offer.target):
+        problems.append(f"the bundle is {model} for {manifest['target']}")
+    if (verdict["subject"], verdict["target"]) != (subject, offer.target):
+        problems.append(f"the verdict is on {verdict['subject']} for {verdict['target']}")
+    if verdict["artifact"] != manifest["artifact"]["digest"]:
+        problems.append(f"the verdict is on artifact {verdict['artifact'][:12]}, the bundle holds another")
+    if candidate not in offer.policies:
+        problems.append(f"{candidate} is not a candidate of {offer.target}")
+    elif verdict["policy"] != offer.policies[candidate]:
+        problems.append(
+            f"judged by policy {verdict['policy'][:12]}, the current one is {offer.policies[candidate][:12]}"
+        )
+    words = [verdict["verdict"], *(gate["verdict"] for gate in verdict["gates"])]
+    if len(words) == 1 or set(words) != {"pass"}:
+        problems.append(f"its verdict is {verdict['verdict']}: {verdict['why']}")
+    return problems
+
+
+def _publish(source: Path, release: Path, entry: Mapping[str, Any]) -> None:
+    """Copy the bundle that was considered beside its place, bring it to the disk, and name it in one step.
+
+    The index is brought up to date just before: killed in between, the next run finds the bundle missing and goes on.
+    """
+    place = release / entry["target"] / entry["model"]
+    manifest = (source / bundle.MANIFEST).read_bytes()
+    if hashlib.sha256(manifest).hexdigest() != entry["bundle"]:
+        raise ReleaseError(f"{source}: changed while it was being released; run it again")
+    files: digest.Described = json.loads(manifest)["files"]
+    own = {bundle.MANIFEST: manifest, bundle.SUMS: bundle.sums(files, manifest.decode()).encode()}
+    if _is_there(place, files, own):
+        _record(release, entry, "published")
+        return
+    partial = release / f"{PARTIAL}{entry['target']}-{entry['model']}"
+    try:
+        for name, expected in sorted(files.items()):
+            bundle.copy_file(source / name, partial / name, expected)
+        for name, data in own.items():
+            (partial / name).write_bytes(data)
+        store.settle(partial)
+        _record(release, entry, "published")
+        place.parent.mkdir(exist_ok=True)
+        if place.exists():
+            shutil.rmtree(place)  # empty, or less than the same bundle: `_is_there` has made sure
+        partial.rename(place)
+        store.sync_folder(place.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_there(place: Path, files: digest.Described, own: Mapping[str, bytes]) -> bool:
+    """Whether the whole bundle is in its place. Raises ReleaseError when there is a file that is not the bundle's.
+
+    Less than the bundle can be there: Snakemake makes the folder of an output, and removes the output, before a job.
+    """
+    described = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in own.items()}
+    wanted = {**files, **described}
+    found = digest.describe(place) if place.exists() else {}
+    for name, entry in found.items():
+        if wanted.get(name) != entry:
+            raise ReleaseError(
+                f"{place / name}: another file than the bundle's. What is published is never replaced: "
+                f"move {place} away, or set another release version in the config, and run again"
+            )
+    return found.keys() == wanted.keys()
+
+
+def _record(release: Path, entry: Mapping[str, Any], kind: str) -> None:
+    """Add one bundle or refusal to the index. What is published stays, whatever is offered later."""
+    index: dict[str, Any] = {"version": VERSION, "name": release.name, "published": [], "refused": []}
+    if (release / INDEX).exists():
+        index |= json.loads((release / INDEX).read_text(encoding="utf-8"))
+    if kind == "published":
+        index["refused"] = [other for other in index["refused"] if _place_of(other) != _place_of(entry)]
+    others = [other for other in index[kind] if _place_of(other) != _place_of(entry)]
+    index[kind] = sorted([*others, entry], key=_place_of)
+    table = render("index.md.j2", index=index)
+    index["table"] = hashlib.sha256(table.encode()).hexdigest()
+    _replace(release / INDEX_TABLE, table)
+    _replace(release / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
+
+
+def _place_of(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return entry["target"], entry["model"]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one step; one that says so already is left alone."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    fresh = path.with_name(f"{PARTIAL}{path.name}")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.chmod(store.MODE)
+    fresh.replace(path)
+    store.sync_folder(path.parent)
+
+
+@contextmanager
+def _alone(release: Path) -> Iterator[None]:
+    """One publisher at a time; what a killed one left is removed."""
+    with (release.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for abandoned in [*release.glob(f"{PARTIAL}*"), *release.parent.glob(f"{PARTIAL}*")]:
+            shutil.rmtree(abandoned) if abandoned.is_dir() and not abandoned.is_symlink() else abandoned.unlink()
+        yield
+
+
+def link_latest(release: Path) -> None:
+    """Point `latest` at a release, in one step. A link that points there already is left alone."""
+    link = release.with_name(LATEST)
+    if link.is_symlink() and link.readlink() == Path(release.name):
+        return
+    fresh = release.with_name(f"{PARTIAL}{LATEST}")
+    fresh.symlink_to(release.name)
+    fresh.replace(link)
+    store.sync_folder(link.parent)
+
+
+def verify(folder: Path) -> list[str]:
+    """What is wrong with a release or a bundle, one line each; empty when every file is as its checksum says."""
+    if (folder / INDEX).exists():
+        return _check_release(folder)
+    if (folder / bundle.REFUSAL).exists():
+        return []
+    return check_bundle(folder)[1]
+
+
+def _check_release(folder: Path) -> list[str]:
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        places = {f"{entry['target']}/{entry['model']}": entry["bundle"] for entry in index["published"]}
+        table = digest.of_file(folder / INDEX_TABLE)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"{folder / INDEX}: not an index ({type(error).__name__}: {error})"]
+    problems = []
+    if table != index.get("table"):
+        problems.append(f"{folder / INDEX_TABLE}: not the table of {INDEX}")
+    there = {path.relative_to(folder).as_posix() for path in [*folder.glob("*"), *folder.glob("*/*")] if _holds(path)}
+    known = {INDEX, INDEX_TABLE, *places, *(place.partition("/")[0] for place in places)}
+    problems += [f"{folder / extra}: not in the index" for extra in sorted(there - known)]
+    for place, sealed in places.items():
+        problems += check_bundle(folder / place)[1]
+        manifest = folder / place / bundle.MANIFEST
+        if manifest.is_file() and digest.of_file(manifest) != sealed:
+            problems.append(f"{manifest}: not the bundle that the index names")
+    return problems
+
+
+def _holds(path: Path) -> bool:
+    """Whether there is a file at or below a path: refused bundles leave empty folders."""
+    return not path.is_dir() or any(not below.is_dir() for below in path.rglob("*"))

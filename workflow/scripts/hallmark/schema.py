@@ -1,0 +1,87 @@
+"""What is generated from the config models: JSON schemas for editors, and the tables of options in `config/README.md`.
+
+`python -m hallmark.schema` writes them; a test fails when they are not what the models say. It validates nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from hallmark import config, sources, tasks
+
+ROOT = Path(__file__).parents[3]
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "config": config.Config,
+    "model": config.Model,
+    "variant": config.VariantChoice,
+    "data": config.Dataset,
+    "target": config.Target,
+    "release": config.Release,
+    "hub": sources.Hub,
+    "path": sources.Path,
+    "package": sources.Package,
+    "gguf": sources.Gguf,
+}
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with the text it should have."""
+    readme = ROOT / "config/README.md"
+    return {
+        ROOT / "workflow/schemas/config.schema.json": _schema(config.Config),
+        ROOT / "workflow/schemas/targets.schema.json": _schema(config.Targets),
+        readme: fill(readme.read_text(encoding="utf-8")),
+    }
+
+
+def _schema(model: type[BaseModel]) -> str:
+    return json.dumps(model.model_json_schema(), indent=1) + "\n"
+
+
+def fill(text: str) -> str:
+    """The text with a table between each `<!-- table NAME -->` and `<!-- end -->`."""
+
+    def table(found: re.Match[str]) -> str:
+        name = found[1]
+        rows = _fields(SECTIONS[name]) if name in SECTIONS else _measuring(name)
+        return f"<!-- table {name} -->\n{rows}\n<!-- end -->"
+
+    return re.sub(r"<!-- table ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def _fields(model: type[BaseModel]) -> str:
+    schema = model.model_json_schema()
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        default = "required" if field.is_required() else _shown(schema["properties"][name].get("default", "empty"))
+        rows.append(f"| `{name}` | {default} | {field.description} |")
+    return "\n".join(rows)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else f"`{json.dumps(value)}`" if value != "empty" else "empty"
+
+
+def _measuring(task: str) -> str:
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    rows += [
+        f"| `{name}` | `{option.default}` | {option.meaning} |" for name, option in tasks.get(task).OPTIONS.items()
+    ]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Write every generated file."""
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

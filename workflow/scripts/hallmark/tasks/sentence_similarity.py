@@ -1,0 +1,285 @@
+"""Sentence encoders: how close an artifact's vectors are to its source's, how it ranks pairs, and its latency.
+
+Accuracy embeds the evaluation's texts one by one, as single requests do: where activations are quantised at run time,
+a batch changes the answer. It does not train, search or cluster. Prompts before the texts are not used on either
+side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from hallmark import statistics, tokenizer_sample
+from hallmark.progress import track
+from hallmark.pytorch import Encoder
+from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
+from hallmark.statistics import Estimate
+from hallmark.tasks import Metric
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NAME = "sentence-similarity"
+# The modules that decide the numbers of this task's reference and accuracy; speed adds hallmark.speed.
+CODE = (
+    "hallmark.tasks.sentence_similarity",
+    "hallmark.statistics",
+    "hallmark.tokenizer_sample",
+    "hallmark.pytorch",
+    "hallmark.worker",
+)
+
+REFERENCE_OPTIONS: dict[str, int | float] = {
+    "strings": 200,  # strings on which the tokenizers are compared
+}
+SPEED_OPTIONS: dict[str, int | float] = {
+    **COMMON_OPTIONS,
+    "rounds": 120,  # timed requests to each engine
+    "warmup_rounds": 40,  # at most so many requests before, less once the times settle
+    "warmup_window": 5,  # settled: so many last times in a row ...
+    "text_tokens": 128,  # a request is a text of about so many tokens
+}
+OPTIONS: dict[str, int | float] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
+FIRST_ANSWER = {"text_tokens": 8}  # options of the short request that ends an opening
+POOL_WORDS = 4096  # words kept for the texts of the speed measurement, which must all differ
+
+METRICS = {
+    "cosine_mean": Metric(
+        "accuracy", "", "higher", "cosine of artifact's and source's vectors, mean over texts, then over sets"
+    ),
+    "cosine_min": Metric("accuracy", "", "higher", "smallest cosine of a text; no interval, it is the worst seen"),
+    "spearman": Metric("accuracy", "", "higher", "rank correlation with people's ratings, mean over sets"),
+    "source_spearman": Metric("accuracy", "", "higher", "the same of the source"),
+    "spearman_drop": Metric(
+        "accuracy", "", "lower", "source's rank correlation less the artifact's, on the same pairs"
+    ),
+    "nonfinite_values": Metric(
+        "accuracy", "values", "lower", "vector entries that are NaN or infinite; the rest is null then"
+    ),
+    "tokenizer_mismatch": tokenizer_sample.METRIC,
+    **{
+        f"{side}latency_p{share}_ms": Metric("speed", "ms", "lower", f"single request, {share}th percentile{of}")
+        for side, of in (("", ""), ("source_", ", of the source on PyTorch"))
+        for share in (50, 90, 99)
+    },
+    "latency_ratio": Metric("speed", "", "higher", "how many times faster than the source, median over rounds"),
+    **COMMON_METRICS,
+}
+# Those of `sample`'s times that are drawn one by one.
+TIMES = {"latency": "Latency of a request"}
+
+
+def reference_bytes(options: Mapping[str, Any], vocab: int) -> int:
+    """Bytes of the stored reference: vectors of some thousand texts, whatever the vocabulary."""
+    return 20_000_000
+
+
+@contextmanager
+def open_reference(source: Path, options: Mapping[str, Any]) -> Iterator[Encoder]:
+    """The source on PyTorch eager, with `options["threads"]` threads."""
+    yield Encoder(source, int(options["threads"]))
+
+
+def reference(runner: Any, data: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the evaluation's texts and what the source answers into the folder `out`.
+
+    pairs.json      {"texts": [...], "sets": [names], "pairs": [[first text, second text, set, people's score], ...]}
+    vectors.npy     float32 (texts, width), unit length
+    words.json      {"words": [...], "tokens": [tokens of each], "special": tokens that every text gets}
+    strings.json    strings with the source tokenizer's ids
+    """
+    import numpy as np
+
+    lines = (data / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    pairs = _number([json.loads(line) for line in lines if line])
+    (out / "pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
+    vectors = _embed(runner, pairs["texts"])
+    lost = _nonfinite(vectors)
+    if lost:
+        raise ValueError(f"the source answers with {lost} NaN or infinite values")
+    np.save(out / "vectors.npy", vectors)
+    (out / "words.json").write_text(json.dumps(_words(runner, pairs["texts"])), encoding="utf-8")
+    tokenizer_sample.write(out, runner.encode, tokenizer_sample.choose(pairs["texts"], int(options["strings"])))
+    spearman = float(_spearman(pairs, _cosines(vectors, pairs))(np.ones((1, len(pairs["pairs"]))))[0])
+    return {"spearman": spearman, "pairs": len(pairs["pairs"]), "texts": len(pairs["texts"])}
+
+
+def _number(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The pairs with every text and set once, and numbers in their place."""
+    if not rows:
+        raise ValueError("the data holds no pairs")
+    texts = {text: number for number, text in enumerate(dict.fromkeys(row[side] for row in rows for side in "ab"))}
+    sets = {name: number for number, name in enumerate(dict.fromkeys(row["set"] for row in rows))}
+    pairs = [[texts[row["a"]], texts[row["b"]], sets[row["set"]], float(row["score"])] for row in rows]
+    return {"texts": list(texts), "sets": list(sets), "pairs": pairs}
+
+
+def _embed(runner: Any, texts: Sequence[str]) -> NDArray[np.float32]:
+    import numpy as np
+
+    vectors = [np.asarray(runner.embed([text]), np.float32) for text in track(texts, "texts")]
+    if any(vector.shape != (1, vectors[0].shape[-1]) for vector in vectors):
+        raise ValueError(f"vectors of shape {vectors[0].shape} for one text, must all be (1, width)")
+    return np.concatenate(vectors)
+
+
+def _nonfinite(vectors: NDArray[np.float32]) -> int:
+    import numpy as np
+
+    return int(vectors.size - np.isfinite(vectors).sum())
+
+
+def _words(runner: Any, texts: Sequence[str]) -> dict[str, Any]:
+    """Words of the longest texts, with how many tokens each adds, to make texts of a given length from."""
+    words: list[str] = []
+    for text in sorted(texts, key=len, reverse=True):
+        words += text.split()
+        if len(words) >= POOL_WORDS:
+            break
+    special = len(runner.encode(""))
+    known = {word: max(1, len(runner.encode(word)) - special) for word in dict.fromkeys(words[:POOL_WORDS])}
+    return {"words": words[:POOL_WORDS], "tokens": [known[word] for word in words[:POOL_WORDS]], "special": special}
+
+
+def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Estimate]:
+    """Compare an artifact with the reference, text by text. Writes samples.json (numbers per text and pair) into
+    `out`.
+
+    People's scores of different sets have different scales, so the rank correlation is taken within each set and
+    averaged over the sets; the cosine is averaged in the same way. Intervals resample texts and pairs within each
+    set. Pairs that share a text are not independent, which makes the interval of `spearman` too narrow;
+    `spearman_drop` suffers less. NaN or infinite values are counted in `nonfinite_values`; every other number is null
+    then, but for the tokenizer's.
+    """
+    import numpy as np
+
+    pairs = json.loads((reference / "pairs.json").read_text(encoding="utf-8"))
+    source, vectors = np.load(reference / "vectors.npy"), _embed(runner, pairs["texts"])
+    if vectors.shape != source.shape:
+        raise ValueError(f"vectors of width {vectors.shape[1]}, the source's have {source.shape[1]}")
+    lost = _nonfinite(vectors)
+    mismatch, examples = tokenizer_sample.compare(reference, runner.encode)
+    metrics = {
+        "nonfinite_values": statistics.exact(lost, len(vectors), METRICS["nonfinite_values"].unit),
+        "tokenizer_mismatch": mismatch,
+    }
+    samples: dict[str, Any] = {"tokenizer_mismatches": examples}
+    if lost:
+        names = ("cosine_mean", "cosine_min", "spearman", "source_spearman", "spearman_drop")
+        metrics |= {name: statistics.unknown(len(vectors), METRICS[name].unit) for name in names}
+    else:
+        found, numbers = _compare(pairs, source, vectors)
+        metrics, samples = metrics | found, samples | numbers
+    (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
+    return metrics
+
+
+def _compare(
+    pairs: Mapping[str, Any], source: NDArray[np.float32], vectors: NDArray[np.float32]
+) -> tuple[dict[str, Estimate], dict[str, Any]]:
+    import numpy as np
+
+    cosine = _cosine(source, vectors)
+    owner = _set_of_texts(pairs)
+    members = [np.flatnonzero(owner == number) for number in range(len(pairs["sets"]))]
+    by_set = statistics.averaged([(texts, statistics.mean(cosine[texts])) for texts in members if len(texts)])
+    rated = _cosines(vectors, pairs), _cosines(source, pairs)
+    own, sources = _spearman(pairs, rated[0]), _spearman(pairs, rated[1])
+    strata, count = [int(row[2]) for row in pairs["pairs"]], len(pairs["pairs"])
+    metrics = {
+        "cosine_mean": statistics.bootstrap(by_set, len(cosine), strata=owner.tolist()),
+        "cosine_min": statistics.exact(cosine.min(), len(cosine)),
+        "spearman": statistics.bootstrap(own, count, strata=strata),
+        "source_spearman": statistics.bootstrap(sources, count, strata=strata),
+        "spearman_drop": statistics.bootstrap(statistics.difference(sources, own), count, strata=strata),
+    }
+    samples = {
+        "cosine": cosine.tolist(),
+        "similarity": rated[0].tolist(),
+        "source_similarity": rated[1].tolist(),
+        "score": [row[3] for row in pairs["pairs"]],
+        "set": [pairs["sets"][row[2]] for row in pairs["pairs"]],
+    }
+    return metrics, samples
+
+
+def _cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Cosine of each row with the same row of the other, whatever their lengths; 0 where one is all zeros."""
+    import numpy as np
+
+    one, two = first.astype(np.float64), second.astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    cosine: NDArray[np.float64] = (one * two).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    return cosine
+
+
+def _cosines(vectors: NDArray[np.float32], pairs: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The cosine of each pair's two texts."""
+    first, second = ([row[side] for row in pairs["pairs"]] for side in (0, 1))
+    return _cosine(vectors[first], vectors[second])
+
+
+def _set_of_texts(pairs: Mapping[str, Any]) -> NDArray[np.int_]:
+    """The set in which each text occurs first."""
+    import numpy as np
+
+    owner = np.zeros(len(pairs["texts"]), int)
+    for first, second, number, _ in reversed(pairs["pairs"]):
+        owner[[first, second]] = number
+    return owner
+
+
+def _spearman(pairs: Mapping[str, Any], similarity: NDArray[np.float64]) -> statistics.Statistic:
+    """The rank correlation of similarity and people's score within each set, averaged over the sets."""
+    import numpy as np
+
+    score, sets = np.array([row[3] for row in pairs["pairs"]]), np.array([row[2] for row in pairs["pairs"]])
+    members = [np.flatnonzero(sets == number) for number in range(len(pairs["sets"]))]
+    return statistics.averaged([(rows, statistics.spearman(similarity[rows], score[rows])) for rows in members])
+
+
+def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """`count` texts of at most `text_tokens` tokens, each from another place in the evaluation's longest texts."""
+    pool = json.loads((reference / "words.json").read_text(encoding="utf-8"))
+    words, tokens, room = pool["words"], pool["tokens"], int(options["text_tokens"]) - pool["special"]
+    if len(words) < count:
+        raise ValueError(f"{len(words)} words in {reference / 'words.json'}: too few for {count} different texts")
+    made = []
+    for number in range(count):
+        start, used, chosen = number * len(words) // count, 0, []
+        for step in range(len(words)):
+            place = (start + step) % len(words)
+            if used + tokens[place] > room:
+                break
+            used += tokens[place]
+            chosen.append(words[place])
+        made.append({"text": " ".join(chosen)})
+    return made
+
+
+def sample(runner: Any, request: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of one request with one text: tokenizer, model, pooling."""
+    started = perf_counter()
+    runner.embed([request["text"]])
+    return {"latency": perf_counter() - started}
+
+
+def speed(artifact: Sequence[Mapping[str, float]], source: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
+    """Percentiles of both sides, and the median of the ratios within a round, in which a slower machine cancels out."""
+    n = len(artifact)
+    times = {"": [1000 * t["latency"] for t in artifact], "source_": [1000 * t["latency"] for t in source]}
+    found = {
+        f"{side}latency_p{share}_ms": statistics.bootstrap(
+            statistics.quantile(values, share / 100), n, "ms", in_order=True
+        )
+        for side, values in times.items()
+        for share in (50, 90, 99)
+    }
+    ratio = statistics.median_ratio(times["source_"], times[""])
+    return found | {"latency_ratio": statistics.bootstrap(ratio, n, in_order=True)}
