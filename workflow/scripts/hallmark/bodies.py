@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hallmark import bundle as bundles
-from hallmark import checkpoint, datasets, formats, gates, selection, sources, speed, tasks, toolchains
+from hallmark import checkpoint, datasets, formats, gates, progress, selection, sources, speed, tasks, toolchains
 from hallmark import report as reports
 from hallmark.engine import Command
-from hallmark.jobs import Job, showing
+from hallmark.jobs import Job
 from hallmark.launcher import launch
 from hallmark.surroundings import worker_env
 
@@ -101,10 +101,7 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
     )
     source = _engine(job, "torch", {**common, "source": str(job.inputs["source"].files)})
     reference_files = job.inputs["reference"].files
-    with showing(job.log):
-        metrics, samples, conditions = speed.measure(
-            artifact, source, recipe["task"], reference_files, options, job.log
-        )
+    metrics, samples, conditions = speed.measure(artifact, source, recipe["task"], reference_files, options, job.log)
     conditions |= {"hardware_class": recipe["hardware_class"], "attempt": recipe["attempt"]}
     _write_json(job, "samples.json", samples)
     _write_measurement(job, "speed", metrics, conditions)
@@ -211,15 +208,14 @@ def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
     """Have a worker of the job's toolchain write the entry's files; returns its response."""
     options = {**request.pop("options"), "threads": job.node["cpus"]}
     asked = {"action": action, **request, "out": str(job.draft.files), "options": options}
-    with showing(job.log) as show:
-        return launch(
-            Path(job.node["toolchains"]["worker"]),
-            asked,
-            log=job.log,
-            out=job.draft.scratch("worker"),
-            timeout_s=60 * job.settings["time_limit_minutes"],
-            on_progress=show,
-        )
+    return launch(
+        Path(job.node["toolchains"]["worker"]),
+        asked,
+        log=job.log,
+        out=job.draft.scratch("worker"),
+        timeout_s=60 * job.settings["time_limit_minutes"],
+        on_progress=progress.report,
+    )
 
 
 def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:

@@ -13,10 +13,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import console, digest, gates, release, store, toolchains
+from hallmark import console, digest, gates, progress, release, store, toolchains
 from hallmark.processes import end_with_main
 
 if TYPE_CHECKING:
@@ -88,28 +89,22 @@ def publish(snakemake: Snakemake) -> None:
 
 def make_toolchain(snakemake: Snakemake) -> None:
     """Make one toolchain in the cache folder."""
-    with reporting(Path(snakemake.log[0])) as log, showing(log) as show:
-        toolchains.make(snakemake.params.name, snakemake.params.settings["torch_build"], on_progress=show)
+    with reporting(Path(snakemake.log[0])):
+        toolchains.make(snakemake.params.name, snakemake.params.settings["torch_build"], on_progress=progress.report)
 
 
 @contextmanager
 def reporting(log: Path) -> Iterator[Path]:
-    """Send all output to the log; end with one message and exit 1 when the block raises."""
+    """Send output to the log and progress to the console; end with one message and exit 1 when the block raises."""
     log_to(log)
     end_with_main()
     try:
-        yield log
+        with progress.heard_by(partial(console.publish, log)):
+            yield log
     except Exception as error:
         traceback.print_exc()
         print(f"\n{explain(error)}", flush=True)
         raise SystemExit(1) from None
-
-
-@contextmanager
-def showing(log: Path) -> Iterator[Callable[[int, int, str], None]]:
-    """What a job hands its progress to; the report is gone when the job is."""
-    try:
-        yield lambda done, of, what: console.publish(log, done, of, what)
     finally:
         console.clear(log)
 

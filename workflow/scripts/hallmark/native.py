@@ -32,7 +32,8 @@ OnProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A build. `folder` is where the programs lie in a toolchain; `keep` is what to copy beside them from the source.
+    """A build. `folder` is where the programs lie in a toolchain; `keep` is what to copy beside them from the source,
+    `drop` patterns of what was built and is not to be used.
 
     `binding`, where the package is also a Python one that loads the libraries built here: environment variables to
     install it with, and under `library` the folder in site-packages where it looks for them.
@@ -46,6 +47,7 @@ class Recipe:
     options: Mapping[str, str]
     targets: tuple[str, ...]
     keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
     binding: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def _unpack(recipe: Recipe, archive: Path, work: Path) -> Path:
 
 def _collect(recipe: Recipe, source: Path, tree: Path, built: Path) -> None:
     """Copy what is kept out of the build folder, which goes away; `ready.json` last."""
-    shutil.copytree(tree / "bin", built / "bin", symlinks=True)
+    shutil.copytree(tree / "bin", built / "bin", symlinks=True, ignore=shutil.ignore_patterns(*recipe.drop))
     for name in recipe.keep:
         (built / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():

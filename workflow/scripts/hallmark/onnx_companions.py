@@ -50,7 +50,9 @@ def copy(source: Path, out: Path) -> None:
 def _make_tokenizer(source: Path, path: Path) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+    # What transformers 5, and so the reference, takes where the checkpoint says nothing; version 4 would take True.
+    legacy = read_json(source / "tokenizer_config.json").get("legacy", False)
+    tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, legacy=legacy)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError(f"{source}: has no tokenizer.json, and {type(tokenizer).__name__} cannot be written as one")

@@ -1,20 +1,38 @@
-"""How a worker says how far it is. It does not draw anything: the launcher passes the lines on to the console.
+"""How a job says how far it is. It does not draw anything: reports go to whoever listens in this process.
 
-A line `@progress {"done": 3, "of": 10, "what": "blocks"}` on standard output is a report; every other line is log.
+In a worker nobody does; there a report is a line `@progress {"done": 3, "of": 10, "what": "blocks"}` on standard output, which
+the launcher reads. Every other line is log.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import TypeVar
 
 PREFIX = "@progress "
 Item = TypeVar("Item")
 
 
+_listeners: list[Callable[[int, int, str], None]] = []
+
+
+@contextmanager
+def heard_by(listener: Callable[[int, int, str], None]) -> Iterator[None]:
+    """Hand reports of this process to a listener instead of printing them."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
 def report(done: int, of: int, what: str) -> None:
     """Say that `done` of `of` things (`what`, plural) are done."""
+    if _listeners:
+        _listeners[-1](done, of, what)
+        return
     print(PREFIX + json.dumps({"done": done, "of": of, "what": what}), flush=True)
 
 

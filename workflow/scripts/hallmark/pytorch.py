@@ -26,6 +26,7 @@ class Source:
         import transformers
 
         torch.set_num_threads(threads)
+        transformers.utils.logging.disable_progress_bar()  # which would fill the log
         self.torch, self.folder, self._tokenizer = torch, folder, None
         self.model, loaded = getattr(transformers, auto_class).from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **settings
