@@ -1,4 +1,4 @@
-"""Writes a tiny Llama checkpoint (hidden 256, 2 layers, vocabulary 512, SentencePiece BPE). Runs in the `torch` toolchain.
+"""Writes a tiny Llama checkpoint (hidden 256, 2 layers, vocabulary 512). Runs in the `torch` toolchain.
 
 Usage: checkpoints.py FOLDER [--seed N]
 

@@ -90,7 +90,11 @@ def test_what_is_wrong_in_the_config_is_named(
         ("targets.cpu-llamacpp.policy", "strict", ["no policy 'strict'", "default"]),
         ("targets.cpu-llamacpp.models", ["tiney"], ["no model 'tiney'", "did you mean tiny?"]),
         ("policies.default.causal-lm", {"*/*/*": {"kl_men": {"max": 1}}}, ["'kl_men'", "did you mean kl_mean?"]),
-        ("policies.default.causal-lm", {"*/*/*": {"kl_mean": {"max": 1, "min": 0}}}, ["{max: number} or {min: number}"]),
+        (
+            "policies.default.causal-lm",
+            {"*/*/*": {"kl_mean": {"max": 1, "min": 0}}},
+            ["{max: number} or {min: number}"],
+        ),
         ("policies.default.causal-lm", {"tiney/*/*": {"kl_mean": {"max": 1}}}, ["no model 'tiney'"]),
         ("policies.default.causal-lm", {"*/*": {"kl_mean": {"max": 1}}}, ["model/format/variant"]),
     ],
@@ -110,7 +114,7 @@ def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_missing_file_and_bad_yaml_are_named(tmp_path: Path) -> None:
-    with pytest.raises(config.ConfigError, match="nothing.yaml: no such file"):
+    with pytest.raises(config.ConfigError, match=r"nothing\.yaml: no such file"):
         config.load_yaml(tmp_path / "nothing.yaml")
     (tmp_path / "bad.yaml").write_text("models: [")
     with pytest.raises(config.ConfigError, match=r"bad\.yaml: not YAML: .*line 2"):

@@ -108,7 +108,7 @@ def test_missing_files_and_ratings_that_do_not_fit_are_named(pairs: Path) -> Non
 
 
 def test_unknown_readers_options_splits_and_sets(pairs: Path) -> None:
-    assert datasets.check("wiki", {}) == ["no reader 'wiki', have wikipedia, rated_pairs"]
+    assert datasets.check("wiki", {}) == ["no reader 'wiki', have text, wikipedia, rated_pairs"]
     assert datasets.check("rated_pairs", {"set": []}) == ["no option 'set', have sets"]
     with pytest.raises(datasets.DataError, match="no option"):
         read(pairs, "rated_pairs", pairs / "out", set=["lee"])
@@ -121,3 +121,21 @@ def test_unknown_readers_options_splits_and_sets(pairs: Path) -> None:
 def test_a_library_that_decides_bytes_is_named_with_its_version() -> None:
     assert set(datasets.libraries("wikipedia")) == {"mwparserfromhell"}
     assert datasets.libraries("rated_pairs") == {}
+
+
+def test_own_text_is_read_from_lines_and_from_whole_files(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"title": "one", "text": "first"}\n{"text": "second"}\n')
+    (tmp_path / "in/b.txt").write_text("third\n")
+    assert datasets.prepare(tmp_path / "in", "text", {}, tmp_path / "out")["items"] == 3
+    lines = [json.loads(line) for line in (tmp_path / "out/text.jsonl").read_text().splitlines()]
+    assert [line["title"] for line in lines] == ["one", "2", "b"]
+
+
+def test_own_text_with_a_bad_line_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"text": "first"}\n{"txt": 3}\n')
+    with pytest.raises(datasets.DataError, match=r"a\.jsonl, line 2"):
+        datasets.prepare(tmp_path / "in", "text", {}, tmp_path / "out")

@@ -18,7 +18,7 @@ from hallmark.engine import Command, Engine, EngineError
 PACKAGES = str(Path(tasks.__file__).parents[2])
 LM = tasks.get("causal-lm")
 OPTIONS = {
-    **LM.OPTIONS,
+    **tasks.defaults(LM.OPTIONS),
     "rounds": 4,
     "warmup_rounds": 3,
     "warmup_tolerance": 9.0,

@@ -17,8 +17,8 @@ from hallmark.engine import Command
 
 LM, PAIRS = tasks.get("causal-lm"), tasks.get("sentence-similarity")
 VOCAB = 64
-LM_OPTIONS = {**LM.OPTIONS, "blocks": 4, "tokens": 16, "strings": 120, "threads": 1}
-PAIR_OPTIONS = {**PAIRS.OPTIONS, "strings": 110, "threads": 1}
+LM_OPTIONS = {**tasks.defaults(LM.OPTIONS), "blocks": 4, "tokens": 16, "strings": 120, "threads": 1}
+PAIR_OPTIONS = {**tasks.defaults(PAIRS.OPTIONS), "strings": 110, "threads": 1}
 
 
 class Language:

@@ -81,7 +81,7 @@ class Dataset(Section):
     """Evaluation or calibration data, pinned like a model."""
 
     source: Source = Field(description="Where the files come from; see Sources")
-    reader: str = Field(description="How the files are read: wikipedia or rated_pairs")
+    reader: str = Field(description="How the files are read: text, wikipedia or rated_pairs")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the reader, e.g. split: calibration")
 
 

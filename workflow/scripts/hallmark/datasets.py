@@ -148,7 +148,30 @@ def _rated_pairs(folder: Path, options: Options) -> Iterator[Item]:
         yield from SETS[name](folder)
 
 
+def _articles_as_they_are(folder: Path, options: Options) -> Iterator[Item]:
+    """{"title", "text"} of each line of a `.jsonl` file and of each whole `.txt` file, in the order of names."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix in (".jsonl", ".txt"))
+    if not found:
+        raise DataError("no .jsonl or .txt file; name them with the source's `files`")
+    for path in found:
+        if path.suffix == ".txt":
+            yield {"title": path.stem, "text": path.read_text(encoding="utf-8")}
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                article = json.loads(line)
+                yield {"title": str(article.get("title", number)), "text": str(article["text"])}
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise DataError(f'{path.name}, line {number}: not {{"text": "..."}}') from None
+
+
 READERS: Mapping[str, Reader] = {
+    "text": Reader(
+        items=_articles_as_they_are,
+        options={},
+        file="text.jsonl",
+        about='your own text: `.jsonl` files with a line {"title", "text"} for each article, or `.txt` files, one each',
+    ),
     "wikipedia": Reader(
         items=_wikipedia,
         options={"split": EVALUATION, "calibration_share": 0.25, "min_chars": 2000},

@@ -17,13 +17,16 @@ KNOWN = {
 @cache
 def present(device: str) -> bool:
     """Whether the machine this runs on has the device. Raises KeyError for a name not in KNOWN."""
-    probes = {
-        "cpu": lambda: True,
-        "intel-cpu": lambda: "GenuineIntel" in _cpuinfo(),
-        "nvidia-gpu": lambda: any(Path("/proc/driver/nvidia/gpus").glob("*")),
-        "amd-gpu": lambda: Path("/dev/kfd").exists(),
-    }
-    return bool(probes[device]())
+    match device:
+        case "cpu":
+            return True
+        case "intel-cpu":
+            return "GenuineIntel" in _cpuinfo()
+        case "nvidia-gpu":
+            return any(Path("/proc/driver/nvidia/gpus").glob("*"))
+        case "amd-gpu":
+            return Path("/dev/kfd").exists()
+    raise KeyError(device)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Digests of files, folders, values and code. Decides nothing about what a digest is used for.
 
-Large files are hashed once: their digest is remembered under (device, inode, size, mtime_ns, ctime_ns), so a plan over a
-full store costs one `stat` a file, while any write to a file, also one that sets an old time stamp, changes its ctime.
+Large files are hashed once: their digest is remembered under (device, inode, size, mtime_ns, ctime_ns), so a plan over
+a full store costs one `stat` a file, while any write, also one that sets an old time stamp, changes the ctime.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def of_tree(files: Mapping[str, FileDigest]) -> str:
 class Memory:
     """What the digests of files were when last seen, in an SQLite file that many processes may use at once.
 
-    A memory that cannot be opened or written (another user's folder, a full disk) only costs time, so it is passed over.
+    A memory that cannot be opened or written (another user's folder, a full disk) only costs time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class Memory:
 
 
 def describe(folder: Path, memory: Memory | None = None) -> Described:
-    """Every regular file below a folder by its relative path. Raises ValueError on a link, which could point anywhere."""
+    """Every regular file below a folder by its relative path. Raises ValueError on a link, which may lead out."""
     found: Described = {}
     for root, folders, files in os.walk(folder):
         folders.sort()

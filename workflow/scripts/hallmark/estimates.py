@@ -1,6 +1,6 @@
 """How much memory and disk a job needs, before it starts, from the facts that the lock holds. It measures nothing.
 
-Facts: `parameters`, `largest` (elements of the largest tensor), `weight_bytes` (as stored) and `vocab_size` of a checkpoint.
+Facts: `parameters`, `largest` (elements of the largest tensor), `weight_bytes` (as stored) and `vocab_size`.
 The constants are the measured peaks in `benchmarks/memory`, rounded up by a fifth.
 """
 
@@ -47,7 +47,8 @@ def _block(facts: Mapping[str, Any], options: Mapping[str, Any]) -> float:
 
 def reference_disk(task: str, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """MB of a model's stored reference."""
-    return round(tasks.get(task).reference_bytes(options, int(facts.get("vocab_size") or 0)) / MB) + 5
+    size: int = tasks.get(task).reference_bytes(options, int(facts.get("vocab_size") or 0))
+    return round(size / MB) + 5
 
 
 def accuracy_memory(facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""What the plans of earlier runs were, beside the store: for `hallmark why` and `hallmark gc`. It decides no rebuild."""
+"""What the plans of earlier runs were, beside the store: for `hallmark why` and `hallmark gc`. Decides no rebuild."""
 
 from __future__ import annotations
 

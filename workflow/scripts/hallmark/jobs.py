@@ -1,4 +1,4 @@
-"""The frame of every job: log, verified inputs, one entry written or a message why not. What a rule does is in `bodies`.
+"""The frame of every job: log, verified inputs, one entry written or a message why not. What rules do is in `bodies`.
 
 It knows of Snakemake nothing but the job object that a script is given.
 """

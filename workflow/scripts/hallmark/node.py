@@ -1,4 +1,4 @@
-"""One thing the plan makes, and its key: the identity of its bytes before they exist. Runs nothing and reads no entry."""
+"""One thing the plan makes, and its key: the identity of its bytes before they exist. Runs nothing, reads no entry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KEY_LENGTH = 12
 class Node:
     """A store entry to be.
 
-    `recipe` is JSON and names no path; `code` are the modules that decide the bytes; `inputs` are the entries it reads, by
-    role. `after` are entries that must be there first but decide no byte (lint), and `hints` is JSON that the job needs but
-    that decides none either (where a source lies); neither is in the key.
+    `recipe` is JSON and names no path; `code` are the modules that decide the bytes; `inputs` are the entries it reads,
+    by role. `after` are entries that must be there first but decide no byte (lint), and `hints` is JSON that the job
+    needs but that decides none either (where a source lies); neither is in the key.
     """
 
     verb: str

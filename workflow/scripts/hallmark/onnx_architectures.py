@@ -7,35 +7,122 @@ text. A test compares both tables with the toolchains.
 """
 
 EXPORTED_LANGUAGE_MODELS = frozenset(
-    """
-    ArceeForCausalLM BartForCausalLM BigBirdPegasusForCausalLM BlenderbotForCausalLM BlenderbotSmallForCausalLM
-    BloomForCausalLM CodeGenForCausalLM CohereForCausalLM DeepseekV3ForCausalLM FalconForCausalLM GPT2LMHeadModel
-    GPTBigCodeForCausalLM GPTJForCausalLM GPTNeoForCausalLM GPTNeoXForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
-    GemmaForCausalLM GlmForCausalLM GptOssForCausalLM GraniteForCausalLM HeliumForCausalLM LlamaForCausalLM
-    MBartForCausalLM MarianForCausalLM MistralForCausalLM MptForCausalLM NemotronForCausalLM OPTForCausalLM
-    Olmo2ForCausalLM OlmoForCausalLM PegasusForCausalLM Phi3ForCausalLM PhiForCausalLM Qwen2ForCausalLM
-    Qwen3ForCausalLM Qwen3MoeForCausalLM SmolLM3ForCausalLM StableLmForCausalLM
-    """.split()
+    [
+        "ArceeForCausalLM",
+        "BartForCausalLM",
+        "BigBirdPegasusForCausalLM",
+        "BlenderbotForCausalLM",
+        "BlenderbotSmallForCausalLM",
+        "BloomForCausalLM",
+        "CodeGenForCausalLM",
+        "CohereForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "FalconForCausalLM",
+        "GPT2LMHeadModel",
+        "GPTBigCodeForCausalLM",
+        "GPTJForCausalLM",
+        "GPTNeoForCausalLM",
+        "GPTNeoXForCausalLM",
+        "Gemma2ForCausalLM",
+        "Gemma3ForCausalLM",
+        "GemmaForCausalLM",
+        "GlmForCausalLM",
+        "GptOssForCausalLM",
+        "GraniteForCausalLM",
+        "HeliumForCausalLM",
+        "LlamaForCausalLM",
+        "MBartForCausalLM",
+        "MarianForCausalLM",
+        "MistralForCausalLM",
+        "MptForCausalLM",
+        "NemotronForCausalLM",
+        "OPTForCausalLM",
+        "Olmo2ForCausalLM",
+        "OlmoForCausalLM",
+        "PegasusForCausalLM",
+        "Phi3ForCausalLM",
+        "PhiForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "SmolLM3ForCausalLM",
+        "StableLmForCausalLM",
+    ]
 )
 
 BUILT_LANGUAGE_MODELS = frozenset(
-    """
-    Ernie4_5ForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM GemmaForCausalLM GptOssForCausalLM GraniteForCausalLM
-    GraniteMoeHybridForCausalLM HunYuanDenseV1ForCausalLM InternLM2ForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM
-    LlamaForCausalLM MistralForCausalLM NemotronForCausalLM OlmoForCausalLM Phi3ForCausalLM Phi3SmallForCausalLM
-    PhiForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM SmolLM3ForCausalLM
-    """.split()
+    [
+        "Ernie4_5ForCausalLM",
+        "Gemma2ForCausalLM",
+        "Gemma3ForCausalLM",
+        "GemmaForCausalLM",
+        "GptOssForCausalLM",
+        "GraniteForCausalLM",
+        "GraniteMoeHybridForCausalLM",
+        "HunYuanDenseV1ForCausalLM",
+        "InternLM2ForCausalLM",
+        "Lfm2ForCausalLM",
+        "Lfm2MoeForCausalLM",
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "NemotronForCausalLM",
+        "OlmoForCausalLM",
+        "Phi3ForCausalLM",
+        "Phi3SmallForCausalLM",
+        "PhiForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM",
+        "SmolLM3ForCausalLM",
+    ]
 )
 
 ENCODERS = frozenset(
-    """
-    AlbertForMaskedLM AlbertModel BertForMaskedLM BertModel BigBirdForMaskedLM BigBirdModel CamembertForMaskedLM
-    CamembertModel ConvBertForMaskedLM ConvBertModel Data2VecTextForMaskedLM Data2VecTextModel DebertaForMaskedLM
-    DebertaModel DebertaV2ForMaskedLM DebertaV2Model DistilBertForMaskedLM DistilBertModel ElectraForMaskedLM
-    ElectraModel EsmForMaskedLM EsmModel IBertForMaskedLM IBertModel LongformerForMaskedLM LongformerModel
-    MPNetForMaskedLM MPNetModel MegatronBertForMaskedLM MegatronBertModel MobileBertForMaskedLM MobileBertModel
-    ModernBertForMaskedLM ModernBertModel NystromformerForMaskedLM NystromformerModel RemBertForMaskedLM RemBertModel
-    RoFormerForMaskedLM RoFormerModel RobertaForMaskedLM RobertaModel SqueezeBertForMaskedLM SqueezeBertModel
-    XLMRobertaForMaskedLM XLMRobertaModel
-    """.split()
+    [
+        "AlbertForMaskedLM",
+        "AlbertModel",
+        "BertForMaskedLM",
+        "BertModel",
+        "BigBirdForMaskedLM",
+        "BigBirdModel",
+        "CamembertForMaskedLM",
+        "CamembertModel",
+        "ConvBertForMaskedLM",
+        "ConvBertModel",
+        "Data2VecTextForMaskedLM",
+        "Data2VecTextModel",
+        "DebertaForMaskedLM",
+        "DebertaModel",
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Model",
+        "DistilBertForMaskedLM",
+        "DistilBertModel",
+        "ElectraForMaskedLM",
+        "ElectraModel",
+        "EsmForMaskedLM",
+        "EsmModel",
+        "IBertForMaskedLM",
+        "IBertModel",
+        "LongformerForMaskedLM",
+        "LongformerModel",
+        "MPNetForMaskedLM",
+        "MPNetModel",
+        "MegatronBertForMaskedLM",
+        "MegatronBertModel",
+        "MobileBertForMaskedLM",
+        "MobileBertModel",
+        "ModernBertForMaskedLM",
+        "ModernBertModel",
+        "NystromformerForMaskedLM",
+        "NystromformerModel",
+        "RemBertForMaskedLM",
+        "RemBertModel",
+        "RoFormerForMaskedLM",
+        "RoFormerModel",
+        "RobertaForMaskedLM",
+        "RobertaModel",
+        "SqueezeBertForMaskedLM",
+        "SqueezeBertModel",
+        "XLMRobertaForMaskedLM",
+        "XLMRobertaModel",
+    ]
 )

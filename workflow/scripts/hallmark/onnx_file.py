@@ -156,7 +156,7 @@ def _signed(value: int) -> int:
 
 
 def read(path: Path) -> OnnxFile:
-    """The model in the file. Raises DamagedOnnx for one that is cut short or lacks its external data, OSError if absent."""
+    """The model in the file. Raises DamagedOnnx when it is cut short or lacks external data, OSError if absent."""
     file = OnnxFile(path)
     size = path.stat().st_size
     if not size:

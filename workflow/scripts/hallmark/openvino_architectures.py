@@ -8,26 +8,90 @@ the exporter's declared versions but was measured to be exact (see `openvino_exp
 BEYOND_ITS_LIMIT = frozenset({"Gemma3ForCausalLM"})
 
 LANGUAGE_MODELS = BEYOND_ITS_LIMIT | frozenset(
-    """
-    AfmoeForCausalLM ArceeForCausalLM BartForCausalLM BigBirdPegasusForCausalLM BioGptForCausalLM
-    BlenderbotForCausalLM BlenderbotSmallForCausalLM BloomForCausalLM CodeGenForCausalLM Cohere2ForCausalLM
-    CohereForCausalLM FalconForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM GPTJForCausalLM GPTNeoForCausalLM
-    GPTNeoXForCausalLM GPTNeoXJapaneseForCausalLM Glm4ForCausalLM GptOssForCausalLM GraniteForCausalLM
-    GraniteMoeForCausalLM GraniteMoeHybridForCausalLM HunYuanDenseV1ForCausalLM LlamaForCausalLM
-    MBartForCausalLM MistralForCausalLM MixtralForCausalLM MptForCausalLM OPTForCausalLM Olmo2ForCausalLM
-    OlmoForCausalLM PegasusForCausalLM PersimmonForCausalLM Phi3ForCausalLM PhiForCausalLM PhimoeForCausalLM
-    Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM SmolLM3ForCausalLM
-    StableLmForCausalLM Starcoder2ForCausalLM XGLMForCausalLM
-    """.split()
+    [
+        "AfmoeForCausalLM",
+        "ArceeForCausalLM",
+        "BartForCausalLM",
+        "BigBirdPegasusForCausalLM",
+        "BioGptForCausalLM",
+        "BlenderbotForCausalLM",
+        "BlenderbotSmallForCausalLM",
+        "BloomForCausalLM",
+        "CodeGenForCausalLM",
+        "Cohere2ForCausalLM",
+        "CohereForCausalLM",
+        "FalconForCausalLM",
+        "GPT2LMHeadModel",
+        "GPTBigCodeForCausalLM",
+        "GPTJForCausalLM",
+        "GPTNeoForCausalLM",
+        "GPTNeoXForCausalLM",
+        "GPTNeoXJapaneseForCausalLM",
+        "Glm4ForCausalLM",
+        "GptOssForCausalLM",
+        "GraniteForCausalLM",
+        "GraniteMoeForCausalLM",
+        "GraniteMoeHybridForCausalLM",
+        "HunYuanDenseV1ForCausalLM",
+        "LlamaForCausalLM",
+        "MBartForCausalLM",
+        "MistralForCausalLM",
+        "MixtralForCausalLM",
+        "MptForCausalLM",
+        "OPTForCausalLM",
+        "Olmo2ForCausalLM",
+        "OlmoForCausalLM",
+        "PegasusForCausalLM",
+        "PersimmonForCausalLM",
+        "Phi3ForCausalLM",
+        "PhiForCausalLM",
+        "PhimoeForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen2MoeForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "SmolLM3ForCausalLM",
+        "StableLmForCausalLM",
+        "Starcoder2ForCausalLM",
+        "XGLMForCausalLM",
+    ]
 )
 
 ENCODERS = frozenset(
-    """
-    AlbertForMaskedLM AlbertModel BertForMaskedLM BertModel CamembertForMaskedLM CamembertModel
-    ConvBertForMaskedLM ConvBertModel DebertaForMaskedLM DebertaModel DebertaV2ForMaskedLM DebertaV2Model
-    DistilBertForMaskedLM DistilBertModel ElectraForMaskedLM ElectraModel EsmForMaskedLM EsmModel
-    IBertForMaskedLM IBertModel MPNetForMaskedLM MPNetModel MobileBertForMaskedLM MobileBertModel
-    RemBertForMaskedLM RemBertModel RoFormerForMaskedLM RoFormerModel RobertaForMaskedLM RobertaModel
-    SqueezeBertForMaskedLM SqueezeBertModel XLMRobertaForMaskedLM XLMRobertaModel
-    """.split()
+    [
+        "AlbertForMaskedLM",
+        "AlbertModel",
+        "BertForMaskedLM",
+        "BertModel",
+        "CamembertForMaskedLM",
+        "CamembertModel",
+        "ConvBertForMaskedLM",
+        "ConvBertModel",
+        "DebertaForMaskedLM",
+        "DebertaModel",
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Model",
+        "DistilBertForMaskedLM",
+        "DistilBertModel",
+        "ElectraForMaskedLM",
+        "ElectraModel",
+        "EsmForMaskedLM",
+        "EsmModel",
+        "IBertForMaskedLM",
+        "IBertModel",
+        "MPNetForMaskedLM",
+        "MPNetModel",
+        "MobileBertForMaskedLM",
+        "MobileBertModel",
+        "RemBertForMaskedLM",
+        "RemBertModel",
+        "RoFormerForMaskedLM",
+        "RoFormerModel",
+        "RobertaForMaskedLM",
+        "RobertaModel",
+        "SqueezeBertForMaskedLM",
+        "SqueezeBertModel",
+        "XLMRobertaForMaskedLM",
+        "XLMRobertaModel",
+    ]
 )

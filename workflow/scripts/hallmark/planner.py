@@ -11,8 +11,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hallmark import __version__, bundle, datasets, devices, estimates, formats, gates, lock, report, sources, store
-from hallmark import tasks, templates, toolchains
+from hallmark import (
+    __version__,
+    bundle,
+    datasets,
+    devices,
+    estimates,
+    formats,
+    gates,
+    lock,
+    report,
+    sources,
+    store,
+    tasks,
+    templates,
+    toolchains,
+)
 from hallmark.config import Config, ConfigError, Settings, VariantChoice, parse
 from hallmark.node import Node
 from hallmark.plan import Artifact, Choice, Plan
@@ -40,7 +54,7 @@ def _able(task: str, architecture: str) -> list[str]:
 
 
 def _half() -> int:
-    """CPUs of a conversion or an accuracy measurement: half of them, so that two run at once; few of them use more well."""
+    """CPUs of a conversion or an accuracy measurement: half of them, so that two run at once; few use more well."""
     return max(1, usable_cpus() // 2)
 
 
@@ -113,9 +127,9 @@ class Planner:
         return toolchains.get(name, self.config.torch_build)
 
     def _options(self, model: str, kind: str) -> dict[str, Any]:
-        """How a model is measured, `kind` being REFERENCE or SPEED: the task's defaults, the config's, the model's own."""
+        """How a model is measured, `kind` being REFERENCE or SPEED: defaults, the config's, the model's own."""
         details = self.config.models[model]
-        known: Mapping[str, Any] = getattr(tasks.get(details.task), f"{kind}_OPTIONS")
+        known = tasks.defaults(getattr(tasks.get(details.task), f"{kind}_OPTIONS"))
         chosen = {**self.config.measure.get(details.task, {}), **details.measure}
         return {name: chosen.get(name, value) for name, value in known.items()}
 
@@ -182,7 +196,7 @@ class Planner:
                 "format": format_name,
                 "task": details.task,
                 "options": {**base.options, **choice.options},
-                "files": list(spec.files[details.task]),
+                "files": list(spec.files_of(base, details.task)),
             },
             code=(f"hallmark.formats.{format_name}", *spec.code),
             inputs=inputs,
@@ -237,12 +251,13 @@ class Planner:
         )
         subject, task, worker = (model, format_name, variant), details.task, convert.toolchains["worker"]
         recipe = {"task": task, "format": format_name, "variant": convert.recipe["options"]}
+        measuring = (*tasks.get(task).CODE, *formats.spec(format_name).runtime)
         inspect = Node("inspect", subject, {"format": format_name}, convert.code, {"artifact": convert})
         accuracy = Node(
             "measure_accuracy",
             subject,
             {**recipe, "options": options},
-            code=tasks.get(task).CODE,
+            code=measuring,
             inputs={"artifact": convert, "reference": self.reference(model), "data": self.data(details.evaluation)},
             toolchains={"worker": worker},
             memory_mb=estimates.accuracy_memory(facts, options),
@@ -257,7 +272,7 @@ class Planner:
                 "hardware_class": self._hardware_class(),
                 "attempt": attempt,
             },
-            code=(*tasks.get(task).CODE, "hallmark.speed"),
+            code=(*measuring, "hallmark.speed", "hallmark.engine"),
             inputs={"artifact": convert, "reference": self.reference(model), "source": self.source(model)},
             toolchains={"worker": worker, "torch": self._toolchain("torch")},
             memory_mb=estimates.speed_memory(facts),

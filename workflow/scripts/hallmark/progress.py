@@ -1,7 +1,7 @@
 """How a job says how far it is. It does not draw anything: reports go to whoever listens in this process.
 
-In a worker nobody does; there a report is a line `@progress {"done": 3, "of": 10, "what": "blocks"}` on standard output, which
-the launcher reads. Every other line is log.
+In a worker nobody does: a report is a line `@progress {"done": 3, "of": 10, "what": "blocks"}` on standard output,
+which the launcher reads. Every other line is log.
 """
 
 from __future__ import annotations

@@ -31,17 +31,17 @@ from hallmark.engine import Command, Engine
 from hallmark.processes import end_with_main, usable_cpus
 from hallmark.progress import report
 from hallmark.statistics import Estimate
-from hallmark.tasks import Metric
+from hallmark.tasks import Metric, Option
 
 SIDES = ("artifact", "source")
 MB = 1_000_000
 Times = dict[str, float]
 OnProgress = Callable[[int, int, str], None]
 
-COMMON_OPTIONS: dict[str, int | float] = {
-    "warmup_tolerance": 0.1,  # ... within this share of one another
-    "loads": 5,  # timed openings of the model by each engine
-    "timeout_s": 300,  # an engine that is silent for so long has failed
+COMMON_OPTIONS: dict[str, Option] = {
+    "warmup_tolerance": Option(0.1, "settled times differ by at most this share"),
+    "loads": Option(5, "timed openings of the model by each engine"),
+    "timeout_s": Option(300, "an engine that is silent for so long has failed"),
 }
 COMMON_METRICS = {
     "load_s": Metric(

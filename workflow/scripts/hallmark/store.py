@@ -1,7 +1,7 @@
 """The store: entries that are whole or absent, each under the key of what it is made from. Knows nothing of the plan.
 
-An entry is `<store>/<verb>/<subject>/<key>/` with `files/` and a `manifest.json` that lists every file with its size and
-sha256. It is written under a unique temporary name on the same file system, synced, and renamed.
+An entry is `<store>/<verb>/<subject>/<key>/` with `files/` and a `manifest.json` that lists every file with its size
+and sha256. It is written under a unique temporary name on the same file system, synced, and renamed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def writing(
 
 @contextmanager
 def _temporary(store: Path) -> Iterator[Path]:
-    """A folder of a unique name that is gone at the end. Its lock is held meanwhile, so that others know it is in use."""
+    """A folder of a unique name that is gone at the end. Its lock is held meanwhile: others see that it is in use."""
     while True:
         folder = store / ".tmp" / uuid.uuid4().hex
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What is done with the store before a run: damage is found and set aside, readable links point at the plan. Builds nothing."""
+"""Before a run: damage in the store is set aside, links point at the plan, what cannot fit is said. Builds nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _no_space(plan: Plan, missing: list[Node]) -> Iterator[str]:
 
 
 def link_readable(plan: Plan) -> None:
-    """`artifacts/<model>/<format>/<variant>`, `artifacts/report` and `artifacts/releases/latest` point at the plan's."""
+    """`artifacts/<model>/<format>/<variant>`, `artifacts/report` point at the plan's."""
     for artifact in plan.artifacts:
         _point(READABLE / artifact.name, plan.root / artifact.convert.place / store.FILES)
     _point(READABLE / "report", plan.root / plan.report.place / store.FILES)
@@ -95,14 +95,14 @@ def _point(link: Path, target: Path) -> None:
     if not target.exists():
         return
     relative = os.path.relpath(target, link.parent)
-    if link.is_symlink() and os.readlink(link) == relative:
+    if link.is_symlink() and str(link.readlink()) == relative:
         return
     if link.exists() and not link.is_symlink():
         raise ConfigError(f"{link}: there is a file or folder where a link to {target} belongs; move it away")
     link.parent.mkdir(parents=True, exist_ok=True)
     fresh = link.with_name(f".{link.name}-{uuid.uuid4().hex[:6]}")
     fresh.symlink_to(relative)
-    os.replace(fresh, link)
+    fresh.replace(link)
 
 
 def collect_garbage(plan: Plan, keep_plans: int, dry_run: bool) -> Iterator[tuple[Path, int]]:

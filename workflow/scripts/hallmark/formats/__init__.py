@@ -44,7 +44,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak memory of a conversion in bytes: `base + per_weight_byte * checkpoint + per_largest * largest tensor's elements`."""
+    """Peak memory of a conversion: `base` bytes, and so many a byte of the checkpoint and an element of its largest."""
 
     base: int
     per_weight_byte: float
@@ -66,7 +66,8 @@ class Spec:
     files: Mapping[str, tuple[str, ...]]
     architectures: Mapping[str, frozenset[str]]
     memory: Memory
-    code: tuple[str, ...] = ()  # further hallmark modules that decide the bytes of an artifact, e.g. "hallmark.tokens"
+    code: tuple[str, ...] = ()  # further hallmark modules that decide the bytes of an artifact
+    runtime: tuple[str, ...] = ()  # hallmark modules that run one, beside the adapter: they decide what is measured
 
     def variant(self, name: str) -> Variant:
         return self.variants[name]

@@ -58,6 +58,7 @@ SPEC = Spec(
     # llama-imatrix maps the whole float32 file.
     memory=Memory(base=450_000_000, per_weight_byte=1.0, per_largest=10),
     code=("hallmark.gguf_programs", "hallmark.gguf_file"),
+    runtime=("hallmark.gguf_runtime",),
 )
 
 

@@ -3,7 +3,7 @@
 A language model is stateful: its key-value cache is inside, and its tokenizer and detokenizer are IR too.
 
 runtime.json holds the settings that the model is measured with, and the bundle's run.py reads the same file.
-INFERENCE_PRECISION_HINT is f32 unless the option `inference_precision` says otherwise: OpenVINO's own default depends on
+INFERENCE_PRECISION_HINT is f32 unless the option `inference_precision` says otherwise: OpenVINO's default depends on
 the CPU (bfloat16 where it has AMX), so numbers would not hold on another one, and with float16 weights it has been seen
 to crash. The KV cache is float16. Activations that meet compressed weights are quantised while running, in groups of
 `dynamic_quantization` (0: never), which makes decoding a third faster; CPUs that cannot do so use float32.
@@ -55,6 +55,7 @@ SPEC = Spec(
     architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
     memory=Memory(base=900_000_000, per_weight_byte=2.0),
     code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.pytorch"),
+    runtime=("hallmark.openvino_runtime",),
 )
 
 

@@ -1,1 +1,1 @@
-"""Programs that bundles carry, each copied there as run.py. They stand alone: nothing here imports another module of ours."""
+"""Programs that bundles carry, each copied there as run.py. They stand alone: none imports a module of ours."""

@@ -114,7 +114,7 @@ class GenaiDecoder:
         self.generator: Any = None
 
     def _own_tokenizer(self) -> Any:
-        """The runtime's own tokenizer, or None where it reads tokenizer.json differently from the tokenizers library."""
+        """The runtime's own tokenizer, or None where it reads tokenizer.json otherwise than the tokenizers library."""
         try:
             own = self.og.Tokenizer(self.model)
             agrees = all([int(i) for i in own.encode(text)] == self.encode_by_file(text) for text in PROBE)

@@ -5,7 +5,7 @@ A task is one module of this package with
     NAME                                        as written in the config, e.g. "causal-lm"
     METRICS                                     name -> Metric, every number the task can be gated on
     TIMES                                       name -> title, those of `sample`'s times that the report draws
-    REFERENCE_OPTIONS, SPEED_OPTIONS, OPTIONS   how it is measured: defaults; OPTIONS is both
+    REFERENCE_OPTIONS, SPEED_OPTIONS, OPTIONS   name -> Option, how it is measured; OPTIONS is both
     CODE                                        modules that decide the numbers of reference and accuracy
     open_reference(source, options)             context manager -> Runner on PyTorch eager (toolchain `torch`)
     reference(runner, data, out, options)       what the source answers, written into the folder `out`; returns notes
@@ -18,7 +18,7 @@ A Runner is what an adapter's `open` yields. Its methods by task:
 
     causal-lm            encode(text) -> list[int]                   the artifact's own tokenizer, with special tokens
                          logits(ids) -> float32 (len(ids), vocab)    fresh state, every position
-                         prefill(ids) -> int                         fresh state, runs a prompt; the greedy next token id
+                         prefill(ids) -> int                         fresh state, runs a prompt; greedy next token id
                          decode(token) -> int                        one step further; the greedy next token id
     sentence-similarity  encode(text) -> list[int]
                          embed(texts) -> float32 (len(texts), width) unit length
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -44,6 +45,19 @@ class Metric:
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting of how a task is measured: its default, and what it means."""
+
+    default: int | float
+    meaning: str
+
+
+def defaults(options: Mapping[str, Option]) -> dict[str, int | float]:
+    """Options as plain numbers."""
+    return {name: option.default for name, option in options.items()}
 
 
 @cache

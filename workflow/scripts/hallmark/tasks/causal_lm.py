@@ -19,7 +19,7 @@ from hallmark.progress import track
 from hallmark.pytorch import CausalLM
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
 from hallmark.statistics import Estimate
-from hallmark.tasks import Metric
+from hallmark.tasks import Metric, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,20 +35,20 @@ CODE = (
     "hallmark.worker",
 )
 
-REFERENCE_OPTIONS: dict[str, int | float] = {
-    "blocks": 32,  # windows of text, each the beginning of another article; the units of the intervals
-    "tokens": 256,  # tokens of a window; the predictions of its second half are scored
-    "strings": 200,  # strings on which the tokenizers are compared
+REFERENCE_OPTIONS: dict[str, Option] = {
+    "blocks": Option(32, "windows of text, each the beginning of another article; the units of the intervals"),
+    "tokens": Option(256, "tokens of a window; the predictions of its second half are scored"),
+    "strings": Option(200, "strings on which the tokenizers are compared"),
 }
-SPEED_OPTIONS: dict[str, int | float] = {
+SPEED_OPTIONS: dict[str, Option] = {
     **COMMON_OPTIONS,
-    "rounds": 10,  # timed requests to each engine
-    "warmup_rounds": 4,  # at most so many requests before, less once the times settle
-    "warmup_window": 2,  # settled: so many last times in a row ...
-    "prompt_tokens": 128,  # tokens of a prompt
-    "decode_tokens": 10,  # tokens decoded after each prompt
+    "rounds": Option(10, "timed requests to each engine"),
+    "warmup_rounds": Option(4, "at most so many requests before, less once the times settle"),
+    "warmup_window": Option(2, "so many last times in a row must agree for the engines to count as settled"),
+    "prompt_tokens": Option(128, "tokens of a prompt"),
+    "decode_tokens": Option(10, "tokens decoded after each prompt"),
 }
-OPTIONS: dict[str, int | float] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
+OPTIONS: dict[str, Option] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
 FIRST_ANSWER = {"prompt_tokens": 8, "decode_tokens": 1}  # options of the short request that ends an opening
 FROM_LOGITS = ("kl_mean", "kl_p99", "kl_max", "top1_agreement", "perplexity_ratio", "perplexity", "source_perplexity")
 POOL_TOKENS = 32_768  # tokens kept for the prompts of the speed measurement, which must all differ

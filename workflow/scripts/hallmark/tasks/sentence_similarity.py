@@ -19,7 +19,7 @@ from hallmark.progress import track
 from hallmark.pytorch import Encoder
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
 from hallmark.statistics import Estimate
-from hallmark.tasks import Metric
+from hallmark.tasks import Metric, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,17 +35,17 @@ CODE = (
     "hallmark.worker",
 )
 
-REFERENCE_OPTIONS: dict[str, int | float] = {
-    "strings": 200,  # strings on which the tokenizers are compared
+REFERENCE_OPTIONS: dict[str, Option] = {
+    "strings": Option(200, "strings on which the tokenizers are compared"),
 }
-SPEED_OPTIONS: dict[str, int | float] = {
+SPEED_OPTIONS: dict[str, Option] = {
     **COMMON_OPTIONS,
-    "rounds": 120,  # timed requests to each engine
-    "warmup_rounds": 40,  # at most so many requests before, less once the times settle
-    "warmup_window": 5,  # settled: so many last times in a row ...
-    "text_tokens": 128,  # a request is a text of about so many tokens
+    "rounds": Option(120, "timed requests to each engine"),
+    "warmup_rounds": Option(40, "at most so many requests before, less once the times settle"),
+    "warmup_window": Option(5, "so many last times in a row must agree for the engines to count as settled"),
+    "text_tokens": Option(128, "a request is a text of about so many tokens"),
 }
-OPTIONS: dict[str, int | float] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
+OPTIONS: dict[str, Option] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
 FIRST_ANSWER = {"text_tokens": 8}  # options of the short request that ends an opening
 POOL_WORDS = 4096  # words kept for the texts of the speed measurement, which must all differ
 

@@ -1,0 +1,143 @@
+"""Killed runs and full disks: the next run ends right, and nothing half-written is used or released."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.workflow.conftest import CONFIG, Checkout, prepare
+
+from hallmark import store
+
+pytestmark = pytest.mark.slow
+
+# More of them by hand: HALLMARK_KILLS=20 pytest tests/workflow/test_interruptions.py
+KILLS = int(os.environ.get("HALLMARK_KILLS", "1"))
+SMALL = {
+    **CONFIG,
+    "models": {"tiny": {**CONFIG["models"]["tiny"], "formats": {"gguf": ["q8_0"]}}},
+}
+TARGETS = {
+    "targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}},
+    "policies": {"default": {"causal-lm": {"*/*/*": {"kl_mean": {"max": 0.5}}}}},
+}
+
+
+@pytest.fixture
+def checkout(tiny_llama: Path, tmp_path: Path) -> Checkout:
+    checkout = prepare(tmp_path / "checkout", tiny_llama)
+    checkout.configure(SMALL, TARGETS)
+    return checkout
+
+
+def everything_is_whole(checkout: Checkout) -> None:
+    root = checkout.folder / "artifacts/store"
+    entries = [path.parent for path in root.glob("[a-z]*/**/manifest.json") if path.parent.name != "files"]
+    assert entries
+    for entry in entries:
+        store.verify(entry)
+    assert not list((root / ".tmp").glob("*"))
+    release = next((checkout.folder / "artifacts/releases").glob("test-*"))
+    subprocess.run(
+        ["sha256sum", "--strict", "--quiet", "-c", "SHA256SUMS"], cwd=release / "cpu-llamacpp/tiny", check=True
+    )
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield int(child)
+            yield from descendants(int(child))
+
+
+def whole_group(main: subprocess.Popen[str]) -> None:
+    os.killpg(main.pid, signal.SIGKILL)
+
+
+def snakemake_alone(main: subprocess.Popen[str]) -> None:
+    os.kill(main.pid, signal.SIGKILL)
+
+
+def a_converter(main: subprocess.Popen[str]) -> None:
+    """The deepest child: a worker or a tool that it runs."""
+    found = list(descendants(main.pid))
+    if found:
+        os.kill(found[-1], signal.SIGKILL)
+
+
+def gone(pids: list[int], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(alive(pid) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("kill", [whole_group, snakemake_alone, a_converter])
+@pytest.mark.parametrize("number", range(KILLS))
+def test_after_a_kill_at_a_random_moment_the_next_run_ends_right(
+    checkout: Checkout, kill: Callable[[subprocess.Popen[str]], None], number: int
+) -> None:
+    main = checkout.command()
+    time.sleep(random.Random(f"{kill.__name__}{number}").uniform(3, 40))
+    children = list(descendants(main.pid))
+    kill(main)
+    if kill is a_converter:
+        main.communicate(timeout=300)
+    else:
+        main.wait(timeout=60)
+        assert gone(children), "a child of the killed run lives on"
+    checkout.snakemake()
+    assert checkout.planned() == []
+    everything_is_whole(checkout)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs, which needs root")
+def test_a_full_disk_gives_a_clear_message_and_leaves_nothing_half_written(checkout: Checkout, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", small], check=False)
+    if mounted.returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        checkout.configure({**SMALL, "store": str(small / "store")})
+        said = checkout.snakemake(check=False)
+        assert "MB of disk" in said
+        (small / "filler").write_bytes(b"")
+        subprocess.run(["mount", "-o", "remount,size=400m", small], check=True)
+        fill = 400_000_000 - 280_000_000
+        (small / "filler").write_bytes(b"x" * fill)
+        main = checkout.command()
+        time.sleep(12)
+        with (small / "filler").open("ab") as filler:
+            try:
+                while True:
+                    filler.write(b"x" * 1_000_000)
+                    filler.flush()
+            except OSError:
+                pass
+        said, _ = main.communicate(timeout=300)
+        assert main.returncode != 0
+        assert "disk is full" in said
+        (small / "filler").unlink()
+        checkout.snakemake()
+        root = small / "store"
+        for manifest in root.glob("[a-z]*/**/manifest.json"):
+            if manifest.parent.name != "files":
+                store.verify(manifest.parent)
+    finally:
+        subprocess.run(["umount", small], check=False)
