@@ -1,7 +1,7 @@
 """Hallmark: builds every deployable form of a model, measures each against its source, releases only what passes.
 
 `snakemake --cores 8 all` is the whole interface. What each rule makes, and under which key, is decided by the plan
-(workflow/scripts/hallmark/plan.py) before Snakemake builds its graph; docs/architecture.md shows the way of the data.
+(workflow/scripts/hallmark/planner.py) before Snakemake builds its graph; docs/architecture.md shows the way of the data.
 """
 
 from snakemake.utils import min_version

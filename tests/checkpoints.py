@@ -50,7 +50,7 @@ def write(out: Path, seed: int) -> None:
     torch.manual_seed(seed)
     config = LlamaConfig(
         hidden_size=256,
-        intermediate_size=512,
+        intermediate_size=768,  # not the vocabulary: onnxruntime-genai tells the output head by its number of rows
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,

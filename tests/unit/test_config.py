@@ -17,7 +17,11 @@ MODEL = {
     "formats": {"gguf": ["q8_0"]},
 }
 DATA = {"source": {"kind": "path", "folder": "data", "files": ["*.bz2"]}, "reader": "wikipedia"}
-CONFIG = {"models": {"tiny": MODEL}, "data": {"text": DATA, "other": DATA}, "targets_file": "targets.yaml"}
+CONFIG = {
+    "models": {"tiny": MODEL},
+    "data": {"text": DATA, "other": {**DATA, "options": {"split": "calibration"}}},
+    "targets_file": "targets.yaml",
+}
 TARGETS = {
     "targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}},
     "policies": {"default": {"causal-lm": {"*/*/*": {"kl_mean": {"max": 0.1}}}}},
@@ -58,10 +62,12 @@ def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: 
         ("models.tiny.task", "translation", ["models.tiny.task", "no task 'translation'", "causal-lm"]),
         ("models.tiny.evaluation", "txt", ["models.tiny.evaluation", "no data 'txt'", "other, text"]),
         ("models.tiny.calibration", "text", ["models.tiny.calibration", "keep the two apart"]),
+        ("data.other.options", {}, ["models.tiny.calibration: 'other'", "keep the two apart"]),
         ("models.tiny.formats", {"ggfu": ["q8_0"]}, ["no format 'ggfu'", "did you mean gguf?"]),
         ("models.tiny.formats", {"gguf": ["q9"]}, ["models.tiny.formats.gguf.q9", "no variant 'q9'", "q8_0"]),
         ("models.tiny.formats", {"gguf": ["imatrix"]}, ["no variant 'imatrix'"]),
         ("models.tiny.formats", {"gguf": {"q8_0": {"options": {"tpye": 1}}}}, ["no option 'tpye'"]),
+        ("models.tiny.formats", {"gguf": {"Q8": {"base": "q8_0"}}}, ["models.tiny.formats.gguf", "Q8"]),
         ("models.tiny.measure", {"block": 3}, ["models.tiny.measure", "no option 'block'", "did you mean blocks?"]),
         ("measure", {"causal-lm": {"rouns": 3}}, ["measure.causal-lm", "did you mean rounds?"]),
         ("models.tiny.source", {"kind": "hub"}, ["models.tiny.source", "repo"]),

@@ -60,6 +60,21 @@ def test_every_variant_says_how_to_run_it(name: str) -> None:
                 assert text
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_bundle_asks_for_the_versions_that_its_artifact_was_measured_with(name: str) -> None:
+    spec = formats.spec(name)
+    for variant_name, variant in spec.variants.items():
+        toolchain = toolchains.get(spec.toolchain_of(variant))
+        lock = toolchains.normalised((toolchains.ENVS / toolchain.lock).read_text(encoding="utf-8"))
+        locked = dict(line.split(" ")[0].split("==") for line in lock if "==" in line.split(" ")[0])
+        for task in spec.tasks_of(variant) if not variant.intermediate else ():
+            for requirement in formats.get(name).usage(task, dict(variant.options)).requirements:
+                package, _, version = requirement.partition("==")
+                assert locked.get(package.lower().replace("_", "-"), version) == version, (
+                    f"{variant_name}: {requirement}"
+                )
+
+
 def test_an_unknown_format_or_task_names_what_there_is() -> None:
     with pytest.raises(KeyError, match="gguf"):
         formats.get("ggfu")

@@ -16,7 +16,6 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("Snakefile", "workflow", "profiles")
-# Jobs of the verbs that follow one changed verdict.
 CONFIG = {
     "models": {
         "tiny": {

@@ -25,7 +25,7 @@ CONFIG_FILE = str(workflow.configfiles[-1]) if workflow.configfiles else "the co
 try:
     PLAN = planner.load(config, CONFIG_FILE)
     if workflow.is_main_process:
-        upkeep.before_run(PLAN, say=logger.warning)
+        upkeep.before_run(PLAN, say=logger.warning, dry_run=workflow.dryrun)
 except ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -67,7 +67,7 @@ def planned(verb, wildcards):
 
 
 def inputs_of(verb):
-    """Input function: the manifests of the entries that a job reads or waits for, and the toolchains it runs in.
+    """Input function: the marker files of the entries that a job reads or waits for, and the toolchains it runs in.
 
     They are `ancient`: their keys say whether they changed, a time stamp never does.
     """
@@ -81,7 +81,7 @@ def inputs_of(verb):
 
 
 def entries_of(*nodes):
-    return [str(node.manifest(PLAN.root)) for node in nodes]
+    return [str(node.ready(PLAN.root)) for node in nodes]
 
 
 def memory_of(verb):
@@ -119,5 +119,4 @@ def offer_of(wildcards):
         "model": choice.model,
         "bundle": choice.bundle.place,
         "gates": {a.candidate: a.judges[choice.target].recipe["gates"] for a in choice.candidates},
-        "expected": [f"{other.target}/{other.model}" for other in PLAN.choices],
     }

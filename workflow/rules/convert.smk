@@ -13,7 +13,7 @@ rule convert:
     input:
         inputs_of("convert"),
     output:
-        manifest="<store>/convert/{model}/{format}/{variant}/{key}/manifest.json",
+        ready="<store>/convert/{model}/{format}/{variant}/{key}/ready",
     log:
         "<logs>/convert/{model}/{format}/{variant}/{key}.log",
     conda:
@@ -33,7 +33,7 @@ rule inspect:
     input:
         inputs_of("inspect"),
     output:
-        manifest="<store>/inspect/{model}/{format}/{variant}/{key}/manifest.json",
+        ready="<store>/inspect/{model}/{format}/{variant}/{key}/ready",
     log:
         "<logs>/inspect/{model}/{format}/{variant}/{key}.log",
     conda:

@@ -14,7 +14,7 @@ rule fetch:
     input:
         inputs_of("fetch"),
     output:
-        manifest="<store>/fetch/{source}/{part}/{key}/manifest.json",
+        ready="<store>/fetch/{source}/{part}/{key}/ready",
     log:
         "<logs>/fetch/{source}/{part}/{key}.log",
     conda:
@@ -34,7 +34,7 @@ rule lint:
     input:
         inputs_of("lint"),
     output:
-        manifest="<store>/lint/{model}/{key}/manifest.json",
+        ready="<store>/lint/{model}/{key}/ready",
     log:
         "<logs>/lint/{model}/{key}.log",
     conda:

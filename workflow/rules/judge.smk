@@ -13,7 +13,7 @@ rule judge:
     input:
         inputs_of("judge"),
     output:
-        manifest="<store>/judge/{model}/{format}/{variant}/{target}/{key}/manifest.json",
+        ready="<store>/judge/{model}/{format}/{variant}/{target}/{key}/ready",
     log:
         "<logs>/judge/{model}/{format}/{variant}/{target}/{key}.log",
     conda:
@@ -32,7 +32,7 @@ rule select:
     input:
         inputs_of("select"),
     output:
-        manifest="<store>/select/{model}/{target}/{key}/manifest.json",
+        ready="<store>/select/{model}/{target}/{key}/ready",
     log:
         "<logs>/select/{model}/{target}/{key}.log",
     conda:

@@ -15,7 +15,7 @@ rule reference:
     input:
         inputs_of("reference"),
     output:
-        manifest="<store>/reference/{model}/{key}/manifest.json",
+        ready="<store>/reference/{model}/{key}/ready",
     log:
         "<logs>/reference/{model}/{key}.log",
     conda:
@@ -35,7 +35,7 @@ rule measure_accuracy:
     input:
         inputs_of("measure_accuracy"),
     output:
-        manifest="<store>/measure_accuracy/{model}/{format}/{variant}/{key}/manifest.json",
+        ready="<store>/measure_accuracy/{model}/{format}/{variant}/{key}/ready",
     log:
         "<logs>/measure_accuracy/{model}/{format}/{variant}/{key}.log",
     conda:
@@ -55,7 +55,7 @@ rule measure_speed:
     input:
         inputs_of("measure_speed"),
     output:
-        manifest="<store>/measure_speed/{model}/{format}/{variant}/{key}/manifest.json",
+        ready="<store>/measure_speed/{model}/{format}/{variant}/{key}/ready",
     log:
         "<logs>/measure_speed/{model}/{format}/{variant}/{key}.log",
     conda:

@@ -14,7 +14,7 @@ rule bundle:
     input:
         inputs_of("bundle"),
     output:
-        manifest="<store>/bundle/{model}/{target}/{key}/manifest.json",
+        ready="<store>/bundle/{model}/{target}/{key}/ready",
     log:
         "<logs>/bundle/{model}/{target}/{key}.log",
     conda:

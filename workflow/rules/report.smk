@@ -11,7 +11,7 @@ rule report:
     input:
         inputs_of("report"),
     output:
-        manifest="<store>/report/{scope}/{key}/manifest.json",
+        ready="<store>/report/{scope}/{key}/ready",
     log:
         "<logs>/report/{scope}/{key}.log",
     conda:

@@ -16,6 +16,7 @@ from hallmark import report as reports
 from hallmark.engine import Command
 from hallmark.jobs import Job
 from hallmark.launcher import launch
+from hallmark.once import machine
 from hallmark.surroundings import worker_env
 
 
@@ -93,7 +94,7 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
 def measure_speed(job: Job) -> Mapping[str, Any]:
     """An artifact and its source in turns; nothing else runs meanwhile."""
     recipe = job.recipe
-    options = {**recipe["options"], "threads": job.node["cpus"]}
+    options = {**recipe["options"], "threads": recipe["threads"]}
     common = {"action": "serve", "task": recipe["task"], "options": options}
     files = str(job.inputs["artifact"].files)
     artifact = _engine(
@@ -208,14 +209,15 @@ def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
     """Have a worker of the job's toolchain write the entry's files; returns its response."""
     options = {**request.pop("options"), "threads": job.node["cpus"]}
     asked = {"action": action, **request, "out": str(job.draft.files), "options": options}
-    return launch(
-        Path(job.node["toolchains"]["worker"]),
-        asked,
-        log=job.log,
-        out=job.draft.scratch("worker"),
-        timeout_s=60 * job.settings["time_limit_minutes"],
-        on_progress=progress.report,
-    )
+    with machine(toolchains.cache_folder(), alone=False):
+        return launch(
+            Path(job.node["toolchains"]["worker"]),
+            asked,
+            log=job.log,
+            out=job.draft.scratch("worker"),
+            timeout_s=60 * job.settings["time_limit_minutes"],
+            on_progress=progress.report,
+        )
 
 
 def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
@@ -224,7 +226,7 @@ def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
     asked = scratch / "request.json"
     asked.write_text(json.dumps(request), encoding="utf-8")
     argv = [str(folder / "bin/python"), "-m", "hallmark.worker", str(asked), str(scratch / "response.json")]
-    return Command(argv, worker_env(folder, job.node["cpus"], scratch))
+    return Command(argv, worker_env(folder, request["options"]["threads"], scratch))
 
 
 def _write_measurement(job: Job, kind: str, metrics: Mapping[str, Any], conditions: Mapping[str, Any]) -> None:

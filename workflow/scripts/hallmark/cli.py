@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hallmark.plan import Plan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+PIPED_WIDTH = 160  # else a pipe gets 80 columns, and names cut short
 DEFAULT_CONFIG = Path("config/config.yaml")
 ConfigFile = Annotated[Path, typer.Option("--configfile", help="The configuration, as given to Snakemake.")]
 
@@ -48,7 +49,9 @@ def plan(configfile: ConfigFile = DEFAULT_CONFIG, as_json: Annotated[bool, typer
     table = Table("what", "of", "key", "in the store", box=None, header_style="bold")
     for verb, name, key, built in rows:
         table.add_row(verb, name, key, "yes" if built else "no")
-    Console().print(table)
+    console = Console()
+    console.width = console.width if console.is_terminal else PIPED_WIDTH
+    console.print(table)
     typer.echo(f"{len(rows)} entries, {sum(not built for *_, built in rows)} to build; release {found.release}")
 
 
@@ -113,11 +116,12 @@ def lock(
         return
     try:
         settings = config.parse(config.load_yaml(configfile), str(configfile))
+        path = Path(settings.config.lock_file)
+        new, changes = locks.lock_sources(
+            settings.config, locks.read(path), toolchain_locks.cache_folder(), names or []
+        )
     except ConfigError as error:
         raise _fail(str(error)) from None
-    path = Path(settings.config.lock_file)
-    old = locks.read(path)
-    new, changes = locks.lock_sources(settings.config, old, toolchain_locks.cache_folder(), names or [])
     locks.write(new, path)
     typer.echo("\n".join(changes) or f"{path}: nothing changed")
 

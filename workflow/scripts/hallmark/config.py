@@ -17,6 +17,7 @@ from hallmark.gates import Limit, no_such
 from hallmark.sources import Gguf, Hub, Package
 from hallmark.sources import Path as PathSource
 
+RESERVED = ("store", "logs", "report", "releases")  # folders below artifacts/, where models are linked
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 Name = Annotated[str, Field(pattern=NAME)]
 Source = Annotated[Hub | PathSource | Package | Gguf, Field(discriminator="kind")]
@@ -55,7 +56,7 @@ class Model(Section):
     task: str = Field(description="What the model is for: causal-lm or sentence-similarity")
     evaluation: Name = Field(description="Name of the data that accuracy is measured on")
     calibration: Name | None = Field(None, description="Name of the data for calibrated variants; not the evaluation's")
-    formats: dict[str, dict[str, VariantChoice]] = Field(description="Formats with the variants to build of each")
+    formats: dict[str, dict[Name, VariantChoice]] = Field(description="Formats with the variants to build of each")
     measure: dict[str, int | float] = Field(
         default_factory=dict, description="Measuring options of this model alone; see Measuring"
     )
@@ -191,6 +192,8 @@ def _check_models(config: Config) -> list[str]:
     problems = []
     for name, model in config.models.items():
         place = f"models.{name}"
+        if name in RESERVED:
+            problems.append(f"{place}: the names {', '.join(RESERVED)} are folders of Hallmark's own; choose another")
         if model.task not in tasks.names():
             problems.append(f"{place}.task: {no_such('task', model.task, tasks.names())}")
             continue
@@ -198,7 +201,8 @@ def _check_models(config: Config) -> list[str]:
             dataset = getattr(model, field)
             if dataset is not None and dataset not in config.data:
                 problems.append(f"{place}.{field}: {no_such('data', dataset, config.data)}")
-        if model.calibration == model.evaluation:
+        calibration, evaluation = (config.data.get(name or "") for name in (model.calibration, model.evaluation))
+        if calibration is not None and calibration == evaluation:
             problems.append(f"{place}.calibration: {model.calibration!r} is the evaluation's data; keep the two apart")
         problems += _check_options(f"{place}.measure", model.measure, model.task)
         for format_name, variants in model.formats.items():

@@ -38,10 +38,27 @@ def _cpuinfo() -> str:
 
 
 @cache
+def instructions() -> str:
+    """The instruction set, as far as it changes what integer and half-precision kernels compute."""
+    flags = next((line.split() for line in _cpuinfo().splitlines() if line.startswith(("flags", "Features"))), [])
+    known = (
+        "avx2",
+        "avx_vnni",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "amx_int8",
+        "amx_bf16",
+        "asimddp",
+        "i8mm",
+        "sve",
+    )
+    return " ".join([platform.machine(), *(name for name in known if name in flags)])
+
+
+@cache
 def hardware_class(cpus: int) -> str:
     """A name for this kind of machine, for the keys of speed measurements: CPU model and the CPUs a job may use."""
     models = [line.partition(":")[2] for line in _cpuinfo().splitlines() if line.startswith("model name")]
-    flags = next((line.split() for line in _cpuinfo().splitlines() if line.startswith("flags")), [])
-    extensions = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_int8") if name in flags]
     model = " ".join(models[0].split()) if models else platform.machine()
-    return f"{model}, {cpus} CPUs{', ' + ' '.join(extensions) if extensions else ''}"
+    return f"{model}, {cpus} CPUs, {instructions()}"

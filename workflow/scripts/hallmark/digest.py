@@ -13,6 +13,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
@@ -57,7 +58,7 @@ class Memory:
         self._path = path
         if path.exists():
             try:
-                with self._connect() as database:
+                with closing(self._connect()) as database:
                     self._seen = dict(database.execute("SELECT identity, sha256 FROM digests"))
             except sqlite3.Error:
                 self._seen = {}
@@ -88,9 +89,10 @@ class Memory:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            database = self._connect()
-            database.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?)", list(self._fresh.items()))
-            database.close()
+            with closing(self._connect()) as database:
+                database.execute("BEGIN")  # or each row would be synced by itself
+                database.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?)", list(self._fresh.items()))
+                database.execute("COMMIT")
             self._fresh = {}
         except (sqlite3.Error, OSError):
             pass

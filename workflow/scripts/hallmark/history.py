@@ -38,7 +38,8 @@ def _files(folder: Path) -> list[Path]:
 
 def places(root: Path, last: int) -> set[str]:
     """The places of all entries that the last plans of this store refer to."""
-    return {entry["place"] for path in _files(root / FOLDER)[-last:] for entry in _read(path).values()}
+    kept = _files(root / FOLDER)[-last:] if last else []
+    return {entry["place"] for path in kept for entry in _read(path).values()}
 
 
 def _read(path: Path) -> Mapping[str, Any]:

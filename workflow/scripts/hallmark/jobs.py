@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import console, digest, gates, progress, release, store, toolchains
+from hallmark import console, digest, gates, links, progress, release, store, toolchains
+from hallmark.once import machine
 from hallmark.processes import end_with_main
 
 if TYPE_CHECKING:
@@ -59,19 +60,33 @@ def log_to(path: Path) -> None:
 
 def write_entry(snakemake: Snakemake, make: Callable[[Job], Mapping[str, Any]]) -> None:
     """Run `make` on verified inputs and commit what it wrote; it returns notes for the manifest. Exits 1 on failure."""
-    node, settings = snakemake.params.node, snakemake.params.settings
+    node, settings = dict(snakemake.params.node), snakemake.params.settings
+    node["cpus"] = min(node["cpus"], snakemake.threads)
     root = Path(settings["store"]).absolute()
+    final = root / node["verb"] / "/".join(node["subject"]) / node["key"]
     memory = digest.Memory(STATE / "digests.sqlite")
     started = time.monotonic()
     with reporting(Path(snakemake.log[0])) as log:
-        inputs = {role: store.verify(root / place, memory) for role, place in node["inputs"].items()}
-        final = root / node["verb"] / "/".join(node["subject"]) / node["key"]
-        header = {field: node[field] for field in ("verb", "subject", "key", "components")}
-        header["inputs"] = {role: entry.digest for role, entry in inputs.items()}
-        with store.writing(root, final, header, memory) as draft:
-            draft.notes.update(make(Job(node, settings, inputs, log, draft)))
-            draft.notes["seconds"] = round(time.monotonic() - started, 1)
+        if store.is_whole(root, final, memory):  # another run has made it since this one was planned
+            store.mark(final)
+        else:
+            inputs = {role: store.verify(root / place, memory) for role, place in node["inputs"].items()}
+            header = {field: node[field] for field in ("verb", "subject", "key", "components")}
+            header["inputs"] = {role: entry.digest for role, entry in inputs.items()}
+            with store.writing(root, final, header, memory) as draft:
+                draft.notes.update(make(Job(node, settings, inputs, log, draft)))
+                draft.notes["seconds"] = round(time.monotonic() - started, 1)
+                _same_code(node["components"]["code"])
+        if node["link"]:
+            links.point(node["link"], final)
         memory.save()
+
+
+def _same_code(planned: Mapping[str, str]) -> None:
+    """Raise when a module that decides the entry was edited since its key was computed."""
+    for module, then in planned.items():
+        if digest.of_code(module)[:16] != then:
+            raise RuntimeError(f"{module} was edited while this run was under way; run again")
 
 
 def publish(snakemake: Snakemake) -> None:
@@ -89,7 +104,7 @@ def publish(snakemake: Snakemake) -> None:
 
 def make_toolchain(snakemake: Snakemake) -> None:
     """Make one toolchain in the cache folder."""
-    with reporting(Path(snakemake.log[0])):
+    with reporting(Path(snakemake.log[0])), machine(toolchains.cache_folder(), alone=False):
         toolchains.make(snakemake.params.name, snakemake.params.settings["torch_build"], on_progress=progress.report)
 
 

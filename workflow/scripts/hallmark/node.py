@@ -31,6 +31,7 @@ class Node:
     toolchains: Mapping[str, Toolchain] = field(default_factory=dict)
     after: Mapping[str, Node] = field(default_factory=dict)
     hints: Mapping[str, Any] = field(default_factory=dict)
+    link: str = ""  # readable name of the entry's files below artifacts/, if it has one
     memory_mb: int = 300
     disk_mb: int = 1
     cpus: int = 1
@@ -62,6 +63,10 @@ class Node:
     def manifest(self, root: Path) -> Path:
         return root / self.place / store.MANIFEST
 
+    def ready(self, root: Path) -> Path:
+        """The file that stands for the entry in Snakemake's graph."""
+        return root / self.place / store.READY
+
     def upstream(self) -> Iterator[Node]:
         """The nodes this one needs directly."""
         yield from self.inputs.values()
@@ -76,6 +81,7 @@ class Node:
             "components": self.components,
             "recipe": dict(self.recipe),
             "hints": dict(self.hints),
+            "link": self.link,
             "inputs": {role: node.place for role, node in self.inputs.items()},
             "cpus": self.cpus,
             "toolchains": {role: str(toolchain.folder) for role, toolchain in self.toolchains.items()},

@@ -1,8 +1,9 @@
-"""Folders that are made once and used by many: one maker at a time, the others wait. Does not make anything itself."""
+"""Taking turns: folders that are made once and used by many, and the machine for measuring. Makes nothing itself."""
 
 from __future__ import annotations
 
 import fcntl
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,19 @@ def made_once(folder: Path, ready: Callable[[], bool], *, keep: bool = False) ->
         if needed and not keep and folder.exists():
             shutil.rmtree(folder)
         yield needed
+
+
+@contextmanager
+def machine(cache: Path, alone: bool) -> Iterator[None]:
+    """Hold this machine, `alone` or with others who do not mind: speed is measured while no job of any run works."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"machine-{platform.node()}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            to_stderr("another run uses this machine and one of the two measures speed: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 def _wait_for(lock: int, folder: Path) -> None:

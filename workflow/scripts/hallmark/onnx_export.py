@@ -97,6 +97,12 @@ def _load(staged: Path, source: Path, task: str, precision: str) -> tuple[Any, l
     return model.eval(), sorted(loaded["unexpected_keys"])
 
 
+def source_answer(source: Path, task: str, precision: str) -> tuple[list[int], np.ndarray[Any, Any]]:
+    """Some token ids, and what the checkpoint says to them, see `_answer`. Raises ValueError as `export` does."""
+    model, _ = _load(source, source, task, precision)
+    return _answer(model, task)
+
+
 def _answer(model: Any, task: str) -> tuple[list[int], np.ndarray[Any, Any]]:
     """Some token ids, and what the model says to them: logits, or token vectors; float32 (tokens, size)."""
     import torch

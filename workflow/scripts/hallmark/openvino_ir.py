@@ -90,7 +90,7 @@ def read(path: Path) -> Network:
 
 def _events(path: Path) -> Iterator[tuple[str, ElementTree.Element]]:
     """Parsed in pieces. The parser here would expand entities without bounds, so declarations are refused."""
-    parser = ElementTree.XMLPullParser(("start", "end"))
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
     with path.open("rb") as stream:
         while piece := stream.read(1 << 20):
             if b"<!DOCTYPE" in piece or b"<!ENTITY" in piece:
@@ -121,7 +121,10 @@ def _add_layer(network: Network, layer: ElementTree.Element) -> None:
 def _port(port: ElementTree.Element | None) -> dict[str, Any]:
     if port is None:
         raise ValueError("a port is missing")
-    return {"type": port.attrib["precision"].lower(), "shape": [int(size.text or "") for size in port.iter("dim")]}
+    return {
+        "type": port.attrib["precision"].lower().replace("fp", "f"),
+        "shape": [int(size.text or "") for size in port.iter("dim")],
+    }
 
 
 def _notes(element: ElementTree.Element) -> dict[str, Any]:

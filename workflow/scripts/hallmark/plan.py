@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def release(self) -> str:
-        """Name of this release's folder: the version and a digest of the bundles' keys, so other content has its own."""
+        """Name of the release folder: version and a digest of the bundles' keys, so other content gets its own."""
         bundles = {f"{choice.target}/{choice.model}": choice.bundle.key for choice in self.choices}
         return f"{self.settings.config.release.version}-{digest.of_value(bundles)[:8]}"
 

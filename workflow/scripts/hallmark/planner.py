@@ -6,7 +6,7 @@ measured again on the next run.
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hallmark import (
     bundle,
     datasets,
     devices,
+    digest,
     estimates,
     formats,
     gates,
@@ -32,6 +33,8 @@ from hallmark.node import Node
 from hallmark.plan import Artifact, Choice, Plan
 from hallmark.processes import usable_cpus
 from hallmark.toolchains import Toolchain
+
+ATTEMPTS = 5  # speed measurements of an artifact, one a run; repeating without an end would pass anything by chance
 
 
 def load(raw: Mapping[str, Any], file: str) -> Plan:
@@ -51,6 +54,12 @@ def _able(task: str, architecture: str) -> list[str]:
         if known is not None and (not known or architecture in known):
             found.append(name)
     return found
+
+
+def _usage(artifact: Artifact, task: str) -> str:
+    """Digest of what a bundle says and carries to run an artifact."""
+    usage = formats.get(artifact.format).usage(task, artifact.convert.recipe["options"])
+    return digest.of_value(dataclasses.asdict(usage))[:16]
 
 
 def _half() -> int:
@@ -182,14 +191,11 @@ class Planner:
         facts, details = self.locked.models[model].facts, self.config.models[model]
         inputs = {"source": self.source(model)}
         for need in base.needs:
-            inputs[need] = self._once(
-                ("convert", model, format_name, need),
-                lambda need=need: self.convert(model, format_name, need, VariantChoice()),  # type: ignore[misc]
-            )
+            inputs[need] = self.convert(model, format_name, need, VariantChoice())
         if base.calibrated:
             assert details.calibration is not None  # checked by the config
             inputs["calibration"] = self.data(details.calibration)
-        return Node(
+        made = Node(
             "convert",
             (model, format_name, variant),
             {
@@ -202,10 +208,12 @@ class Planner:
             inputs=inputs,
             toolchains={"worker": self._toolchain(spec.toolchain_of(base))},
             after={"lint": self.lint(model)},
+            link="" if base.intermediate else f"{model}/{format_name}/{variant}",
             memory_mb=estimates.convert_memory(spec, facts),
             disk_mb=estimates.checkpoint_disk(facts),
             cpus=_half(),
         )
+        return self._once(("convert", made.place), lambda: made)  # what others need may be asked for by itself too
 
     def reference(self, model: str) -> Node:
         return self._once(("reference", model), lambda: self._reference(model))
@@ -216,7 +224,7 @@ class Planner:
         return Node(
             "reference",
             (model,),
-            {"task": details.task, "options": options},
+            {"task": details.task, "options": options, "instructions": devices.instructions()},
             code=tasks.get(details.task).CODE,
             inputs={"source": self.source(model), "data": self.data(details.evaluation)},
             toolchains={"worker": self._toolchain("torch")},
@@ -230,11 +238,11 @@ class Planner:
         """The nodes of an artifact; a speed measurement that was too noisy to judge is planned once more."""
         choice = self.config.models[model].formats[format_name][variant]
         convert = self.convert(model, format_name, variant, choice)
-        for attempt in itertools.count():
+        for attempt in range(ATTEMPTS):
             made = self._artifact(model, format_name, variant, convert, attempt)
             if not any(self._was_noisy(judge) for judge in made.judges.values()):
-                return made
-        raise AssertionError("unreachable")
+                break
+        return made
 
     def _was_noisy(self, judge: Node) -> bool:
         try:
@@ -256,7 +264,7 @@ class Planner:
         accuracy = Node(
             "measure_accuracy",
             subject,
-            {**recipe, "options": options},
+            {**recipe, "options": options, "instructions": devices.instructions()},
             code=measuring,
             inputs={"artifact": convert, "reference": self.reference(model), "data": self.data(details.evaluation)},
             toolchains={"worker": worker},
@@ -270,9 +278,10 @@ class Planner:
                 **recipe,
                 "options": self._options(model, "SPEED"),
                 "hardware_class": self._hardware_class(),
+                "threads": usable_cpus(),
                 "attempt": attempt,
             },
-            code=(*measuring, "hallmark.speed", "hallmark.engine"),
+            code=(*measuring, "hallmark.speed", "hallmark.engine", "hallmark.surroundings"),
             inputs={"artifact": convert, "reference": self.reference(model), "source": self.source(model)},
             toolchains={"worker": worker, "torch": self._toolchain("torch")},
             memory_mb=estimates.speed_memory(facts),
@@ -313,7 +322,7 @@ class Planner:
             "select",
             (model, target),
             {"candidates": list(verdicts)},
-            code=("hallmark.selection",),
+            code=("hallmark.selection", "hallmark.bodies"),
             inputs=verdicts,
         )
         inputs: dict[str, Node] = {"selection": select, "docs": self.docs(model)}
@@ -334,8 +343,9 @@ class Planner:
                 "pins": self.locked.models[model].model_dump(mode="json"),
                 "version": __version__,
                 "templates": templates.digest_of(*bundle.TEMPLATES)[:16],
+                "usages": {artifact.candidate: _usage(artifact, details.task) for artifact in candidates},
             },
-            code=("hallmark.bundle", "hallmark.quantities", "hallmark.templates"),
+            code=("hallmark.bundle", "hallmark.quantities", "hallmark.templates", "hallmark.bodies"),
             inputs=inputs,
             disk_mb=estimates.checkpoint_disk(self.locked.models[model].facts),
         )
@@ -360,8 +370,8 @@ class Planner:
             ],
             "templates": templates.digest_of(*report.TEMPLATES)[:16],
         }
-        code = ("report", "figures", "charts", "quantities", "templates")
-        return Node("report", ("all",), recipe, tuple(f"hallmark.{name}" for name in code), inputs)
+        code = ("report", "figures", "charts", "quantities", "templates", "bodies")
+        return Node("report", ("all",), recipe, tuple(f"hallmark.{name}" for name in code), inputs, link="report")
 
     def _bytes(self, model: str) -> int:
         return sum(pin["size"] for pin in self.locked.models[model].part("weights").values())

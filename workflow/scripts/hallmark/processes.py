@@ -173,7 +173,6 @@ def _start_time(pid: int) -> str:
 
 
 @cache
-@cache
 def end_with_main() -> None:
     """From now on end this process within a second or two of the main one's end, also when that was killed.
 

@@ -1,4 +1,5 @@
-"""What is generated from the config models: JSON schemas for editors, and the tables of options in `config/README.md`.
+"""What is generated from the config models: JSON schemas for editors, and the tables in `config/README.md`
+and `docs/gates.md`.
 
 `python -m hallmark.schema` writes them; a test fails when they are not what the models say. It validates nothing.
 """
@@ -32,11 +33,12 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 
 def generated() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    readme = ROOT / "config/README.md"
+    readme, gates = ROOT / "config/README.md", ROOT / "docs/gates.md"
     return {
         ROOT / "workflow/schemas/config.schema.json": _schema(config.Config),
         ROOT / "workflow/schemas/targets.schema.json": _schema(config.Targets),
         readme: fill(readme.read_text(encoding="utf-8")),
+        gates: fill(gates.read_text(encoding="utf-8")),
     }
 
 
@@ -45,14 +47,26 @@ def _schema(model: type[BaseModel]) -> str:
 
 
 def fill(text: str) -> str:
-    """The text with a table between each `<!-- table NAME -->` and `<!-- end -->`."""
+    """The text with a table between each `<!-- table NAME -->` or `<!-- metrics TASK -->` and `<!-- end -->`."""
 
     def table(found: re.Match[str]) -> str:
-        name = found[1]
-        rows = _fields(SECTIONS[name]) if name in SECTIONS else _measuring(name)
-        return f"<!-- table {name} -->\n{rows}\n<!-- end -->"
+        kind, name = found[1], found[2]
+        if kind == "metrics":
+            rows = _metrics(name)
+        else:
+            rows = _fields(SECTIONS[name]) if name in SECTIONS else _measuring(name)
+        return f"<!-- {kind} {name} -->\n{rows}\n<!-- end -->"
 
-    return re.sub(r"<!-- table ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (table|metrics) ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def _metrics(task: str) -> str:
+    rows = [f"| metric of `{task}` | unit | better | from | meaning |", "|---|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {metric.unit} | {metric.better} | {metric.source} | {metric.meaning} |"
+        for name, metric in tasks.get(task).METRICS.items()
+    ]
+    return "\n".join(rows)
 
 
 def _fields(model: type[BaseModel]) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 from hallmark import digest
 
 MANIFEST = "manifest.json"
+READY = "ready"  # an empty file for Snakemake, which removes outputs before it runs a job; the manifest is the truth
 FILES = "files"
 FORMAT_VERSION = 1
 MODE = 0o444  # others may read a shared store whatever this user's umask is, and nobody edits an entry by mistake
@@ -156,19 +157,36 @@ def _commit(store: Path, draft: Draft, final: Path, header: Mapping[str, Any], m
     ready.mkdir()
     draft.files.rename(ready / FILES)
     (ready / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    mark(ready)
     settle(ready)
     final.parent.mkdir(parents=True, exist_ok=True)
-    if (final / MANIFEST).exists():
-        try:
-            verify(final, memory)
-        except Damaged:
-            set_aside(store, final)
-        else:
-            return  # another run wrote the same key meanwhile; its entry is as good
-    elif final.exists():
-        shutil.rmtree(final)  # Snakemake makes the folder of an output before the job starts
-    ready.rename(final)
-    sync_folder(final.parent)
+    with (store / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_whole(store, final, memory):
+            mark(final)  # another run wrote the same key meanwhile; its entry is as good
+            return
+        if final.exists():
+            shutil.rmtree(final)  # Snakemake makes the folder of an output before the job starts
+        ready.rename(final)
+        sync_folder(final.parent)
+
+
+def is_whole(store: Path, path: Path, memory: digest.Memory | None = None) -> bool:
+    """Whether an entry is there and verifies; a damaged one is set aside."""
+    if not (path / MANIFEST).exists():
+        return False
+    try:
+        verify(path, memory)
+    except Damaged:
+        set_aside(store, path)
+        return False
+    return True
+
+
+def mark(path: Path) -> None:
+    """Make the file that Snakemake looks for in an entry, where it is missing."""
+    if not (path / READY).exists():
+        (path / READY).touch(mode=0o644)
 
 
 def settle(folder: Path) -> None:

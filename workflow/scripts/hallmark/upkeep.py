@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hallmark import digest, estimates, history, store
+from hallmark import digest, estimates, history, links, store
 from hallmark.config import ConfigError
 from hallmark.node import Node
 from hallmark.plan import Plan
 from hallmark.processes import available_memory
 
 STATE = Path("artifacts/.state")
-READABLE = Path("artifacts")
 SPARE_MEMORY = 500  # MB left to the system and to Snakemake itself
 
 
-def before_run(plan: Plan, say: Callable[[str], None]) -> None:
-    """Set damaged entries aside, check that what is missing fits this machine, refresh links, remember the plan."""
+def before_run(plan: Plan, say: Callable[[str], None], dry_run: bool = False) -> None:
+    """Set damaged entries aside, check that what is missing fits this machine, refresh links, remember the plan.
+
+    The last two are left out for a dry run. Raises ConfigError for what cannot fit, and for a file in a link's place.
+    """
     memory = digest.Memory(STATE / "digests.sqlite")
     for message in check_entries(plan, memory):
         say(message)
@@ -29,8 +29,9 @@ def before_run(plan: Plan, say: Callable[[str], None]) -> None:
     problems = [*_too_large(missing), *_no_space(plan, missing)]
     if problems:
         raise ConfigError("\n".join(problems))
-    link_readable(plan)
-    history.remember(plan)
+    if not dry_run:
+        link_readable(plan)
+        history.remember(plan)
 
 
 def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:
@@ -49,13 +50,15 @@ def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:
             yield f"{error}; set aside as {aside}, it will be built again"
         else:
             found[id(node)] = entry
+            store.mark(place)
 
 
 def _check_inputs(node: Node, entry: store.Entry, found: dict[int, store.Entry]) -> None:
-    for role, digest_then in entry.manifest["inputs"].items():
-        upstream = found.get(id(node.inputs[role]))
-        if upstream and upstream.digest != digest_then:
-            raise store.Damaged(f"{entry.path}: made from other bytes than {node.inputs[role].place} holds now")
+    made_from = entry.manifest.get("inputs", {})
+    for role, upstream in node.inputs.items():
+        now = found.get(id(upstream))
+        if now and now.digest != made_from.get(role):
+            raise store.Damaged(f"{entry.path}: made from other bytes than {upstream.place} holds now")
 
 
 def memory_mb() -> int:
@@ -84,34 +87,27 @@ def _no_space(plan: Plan, missing: list[Node]) -> Iterator[str]:
 
 
 def link_readable(plan: Plan) -> None:
-    """`artifacts/<model>/<format>/<variant>`, `artifacts/report` point at the plan's."""
-    for artifact in plan.artifacts:
-        _point(READABLE / artifact.name, plan.root / artifact.convert.place / store.FILES)
-    _point(READABLE / "report", plan.root / plan.report.place / store.FILES)
+    """`artifacts/<model>/<format>/<variant>` and `artifacts/report` point at the plan's entries that are there."""
+    for node in plan.nodes():
+        if node.link and node.manifest(plan.root).exists():
+            try:
+                links.point(node.link, plan.root / node.place)
+            except FileExistsError as error:
+                raise ConfigError(str(error)) from None
 
 
-def _point(link: Path, target: Path) -> None:
-    """Make or move a link in one step; a target that is not there yet gets none."""
-    if not target.exists():
-        return
-    relative = os.path.relpath(target, link.parent)
-    if link.is_symlink() and str(link.readlink()) == relative:
-        return
-    if link.exists() and not link.is_symlink():
-        raise ConfigError(f"{link}: there is a file or folder where a link to {target} belongs; move it away")
-    link.parent.mkdir(parents=True, exist_ok=True)
-    fresh = link.with_name(f".{link.name}-{uuid.uuid4().hex[:6]}")
-    fresh.symlink_to(relative)
-    fresh.replace(link)
+def _entries(root: Path) -> list[Path]:
+    """Every entry of a store: a folder with a manifest, outside the folders that begin with a dot and other entries."""
+    manifests = root.glob(f"[!.]*/**/{store.MANIFEST}")
+    return sorted(path.parent for path in manifests if store.FILES not in path.relative_to(root).parts)
 
 
 def collect_garbage(plan: Plan, keep_plans: int, dry_run: bool) -> Iterator[tuple[Path, int]]:
     """Remove what no plan of the last `keep_plans` runs refers to; yields each folder and its size in bytes."""
     wanted = {node.place for node in plan.nodes()} | history.places(plan.root, keep_plans)
-    entries = [path.parent for path in plan.root.glob(f"**/{store.MANIFEST}") if path.parent.name != store.FILES]
-    damaged = sorted((plan.root / ".damaged").glob("*"))
-    for path in [*sorted(entries), *damaged]:
-        if path in damaged or path.relative_to(plan.root).as_posix() not in wanted:
+    entries = [path for path in _entries(plan.root) if path.relative_to(plan.root).as_posix() not in wanted]
+    for path in [*entries, *sorted((plan.root / ".damaged").glob("*"))]:
+        if path.exists():  # else another clean-up was faster
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             if not dry_run:
                 shutil.rmtree(path)

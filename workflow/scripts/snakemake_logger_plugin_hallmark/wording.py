@@ -23,7 +23,7 @@ NOISE = (
     "Updating checkpoint dependencies",
     "Using shell: ",
 )
-# Snakemake's metadata decides nothing here (rerun triggers are input and mtime), so its absence is no news.
+# Snakemake's metadata decides nothing here (the only rerun trigger is mtime), so its absence is no news.
 NOISE_WITHIN = "provenance/metadata so that it in part"
 FINAL = ("Exiting because a job execution failed", "WorkflowError:\nAt least one job did not complete successfully")
 CANCELLED = "Terminating processes on user request"

@@ -50,7 +50,7 @@ SPEC = Spec(
     },
     files={"causal-lm": _COMMON, "sentence-similarity": _COMMON},
     architectures={"causal-lm": EXPORTED_LANGUAGE_MODELS | BUILT_LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
-    memory=Memory(base=500_000_000, per_weight_byte=5.2),
+    memory=Memory(base=400_000_000, per_weight_byte=5.2),
     code=(
         "hallmark.onnx_census",
         "hallmark.onnx_companions",
@@ -58,6 +58,7 @@ SPEC = Spec(
         "hallmark.onnx_file",
         "hallmark.onnx_genai",
     ),
+    runtime=("hallmark.run.onnx_encode", "hallmark.run.onnx_generate"),
 )
 
 

@@ -42,8 +42,9 @@ SPEC = Spec(
         "fp16": Variant({"bits": 16}),
         "int8": Variant({"bits": 8, "symmetric": False, "dynamic_quantization": 32}),
         "int4": Variant(INT4),
+        # NNCF would try 100 exponents. On SmolLM2-135M 20 give the same divergence (0.229) in half the CPU time.
         "int4_awq": Variant(
-            {**INT4, "awq": True, "scale_estimation": True, "samples": 16, "tokens": 128},
+            {**INT4, "awq": True, "awq_steps": 20, "scale_estimation": True, "samples": 16, "tokens": 128},
             tasks=("causal-lm",),
             calibrated=True,
         ),
@@ -55,16 +56,16 @@ SPEC = Spec(
     architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
     memory=Memory(base=900_000_000, per_weight_byte=2.0),
     code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.pytorch"),
-    runtime=("hallmark.openvino_runtime",),
+    runtime=("hallmark.openvino_runtime", "hallmark.run.openvino_encode"),
 )
 
 
 def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the IR, its tokenizer, the checkpoint's small files and runtime.json; returns what is in them.
 
-    Options: `bits` (16, 8, 4), `symmetric`, `group_size`, `awq` and `scale_estimation` with `samples` of `tokens`,
-    `dynamic_quantization`, `inference_precision`. Raises ValueError for a checkpoint, a tokenizer or a value that
-    cannot be carried, DamagedIR when what was written is not whole.
+    Options: `bits` (16, 8, 4), `symmetric`, `group_size`, `awq` (`awq_steps`) and `scale_estimation` on `samples` of
+    `tokens`, `dynamic_quantization`, `inference_precision`. Raises ValueError for a checkpoint, a tokenizer or a value
+    that cannot be carried, DamagedIR when what was written is not whole.
     """
     import openvino
 
@@ -183,8 +184,19 @@ def _facts(files: Path, network: openvino_ir.Network, tokenizer: openvino_ir.Net
             "characters": len(template),
             "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
         },
+        "stop_tokens": _stop_tokens(files),
         "versions": network.notes.get("optimum", {}),
     }
+
+
+def _stop_tokens(files: Path) -> Any:
+    """What generation stops at, as the runtime reads it: a number or a list."""
+    for name in ("generation_config.json", "config.json"):
+        path = files / name
+        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+        if found is not None:
+            return found
+    return None
 
 
 @contextmanager

@@ -47,6 +47,13 @@ class Metric:
     meaning: str
 
 
+# What every adapter's `inspect` counts, whatever the task.
+INSPECTED = {
+    "nonfinite": Metric("inspect", "values", "lower", "stored weights and scales that are NaN or infinite"),
+    "bits_per_weight": Metric("inspect", "bits", "lower", "bits stored for each weight, scales included"),
+}
+
+
 @dataclass(frozen=True)
 class Option:
     """One setting of how a task is measured: its default, and what it means."""

@@ -19,7 +19,7 @@ from hallmark.progress import track
 from hallmark.pytorch import CausalLM
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
 from hallmark.statistics import Estimate
-from hallmark.tasks import Metric, Option
+from hallmark.tasks import INSPECTED, Metric, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,7 @@ METRICS = {
     "source_decode_tokens_per_s": Metric("speed", "tokens/s", "higher", "the same of the source on PyTorch"),
     "decode_ratio": Metric("speed", "", "higher", "how many times faster than the source at decoding"),
     **COMMON_METRICS,
+    **INSPECTED,
 }
 # Those of `sample`'s times that are drawn one by one.
 TIMES = {"first": "Time to the first token", "per_token": "Time per decoded token"}

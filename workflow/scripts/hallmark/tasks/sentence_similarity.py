@@ -19,7 +19,7 @@ from hallmark.progress import track
 from hallmark.pytorch import Encoder
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
 from hallmark.statistics import Estimate
-from hallmark.tasks import Metric, Option
+from hallmark.tasks import INSPECTED, Metric, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +70,7 @@ METRICS = {
     },
     "latency_ratio": Metric("speed", "", "higher", "how many times faster than the source, median over rounds"),
     **COMMON_METRICS,
+    **INSPECTED,
 }
 # Those of `sample`'s times that are drawn one by one.
 TIMES = {"latency": "Latency of a request"}

@@ -1,0 +1,114 @@
+"""The command `hallmark`: what it prints, and that what is wrong is one message and exit code 1."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.plans import CONFIG, TARGETS, build, edited, locked, planned
+from typer.testing import CliRunner
+
+from hallmark import cli, history, lock
+from hallmark.plan import Plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """A checkout with configuration, targets and lock."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HALLMARK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TERM", "dumb")
+    configure(CONFIG)
+    lock.write(locked(CONFIG), Path("config/lock.yaml"))
+    return planned()
+
+
+def configure(raw: dict[str, Any]) -> None:
+    Path("config").mkdir(exist_ok=True)
+    Path("config/config.yaml").write_text(yaml.safe_dump(raw), encoding="utf-8")
+    Path("targets.yaml").write_text(yaml.safe_dump(TARGETS), encoding="utf-8")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli.app, list(arguments))
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.output
+
+
+def test_plan_lists_every_entry_with_its_key_in_full(plan: Plan) -> None:
+    build(plan, plan.artifacts[0].convert)
+    output = run("plan")
+    for node in plan.nodes():
+        assert node.key in output
+        assert node.name in output  # not cut short in a pipe
+    count = sum(1 for _ in plan.nodes())
+    assert f"{count} entries, {count - 1} to build; release {plan.release}" in output
+
+
+def test_plan_as_json(plan: Plan) -> None:
+    rows = json.loads(run("plan", "--json"))
+    assert {(row["verb"], row["subject"], row["key"]) for row in rows} == {
+        (node.verb, node.name, node.key) for node in plan.nodes()
+    }
+    assert not any(row["built"] for row in rows)
+
+
+@pytest.mark.parametrize("command", [["plan"], ["why", "x"], ["lock"], ["verify"], ["gc"]])
+def test_a_wrong_configuration_is_one_message(plan: Plan, command: list[str]) -> None:
+    configure(edited(CONFIG, "models.tiny.taks", "x"))
+    output = run(*command, code=1)
+    assert "config/config.yaml: models.tiny" in output
+    assert "Traceback" not in output
+
+
+def test_lock_says_what_it_cannot_lock_in_one_message(plan: Plan) -> None:
+    assert "no model or data 'tinny'" in run("lock", "tinny", code=1)
+    assert "models.tiny: folder source: no such folder" in run("lock", "tiny", code=1)
+
+
+def test_lock_says_what_changed(plan: Plan) -> None:
+    Path("data").mkdir()
+    Path("data/page.jsonl").write_text("{}")
+    configure(edited(CONFIG, "data.text.source.files", ["*.jsonl"]))
+    output = run("lock", "text")
+    assert "~ data.text: page.jsonl: not there ->" in output
+    assert run("lock", "text").strip() == "config/lock.yaml: nothing changed"
+
+
+def test_why_follows_a_change_to_where_it_began(plan: Plan) -> None:
+    history.remember(plan)
+    variants = {"f16": {}, "q8_0": {"options": {"type": "Q6_K"}}}
+    configure(edited(CONFIG, "models.tiny.formats.gguf", variants))
+    output = run("why", "tiny/gguf/q8_0")
+    assert "    recipe.options.type: Q8_0 -> Q6_K" in output
+    assert "    artifact <- convert tiny/gguf/q8_0: recipe.options.type: Q8_0 -> Q6_K" in output
+    assert "first planned as it is now" in run("why", "tiny/gguf/f16")
+
+
+def test_why_of_something_unknown_names_what_there_is(plan: Plan) -> None:
+    assert "did you mean tiny/gguf/q8_0" in run("why", "tiny/gguf/q8_", code=1)
+
+
+def test_verify_names_what_is_damaged_in_the_store(plan: Plan) -> None:
+    place = build(plan, plan.report)
+    assert "1 checked, 0 problems" in run("verify")
+    (place / "files/file.txt").chmod(0o644)
+    (place / "files/file.txt").write_text("other")
+    assert "file.txt" in run("verify", code=1)
+
+
+def test_verify_of_a_folder_that_is_no_bundle_fails(plan: Plan, tmp_path: Path) -> None:
+    assert "not a bundle" in run("verify", str(tmp_path), code=1)
+
+
+def test_gc_removes_nothing_in_a_dry_run(plan: Plan) -> None:
+    place = build(plan, plan.report)
+    configure(edited(CONFIG, "hardware_class", "another"))
+    assert "would remove 1 entries" in run("gc", "--dry-run")
+    assert place.exists()
+    assert "removed 1 entries" in run("gc")
+    assert not place.exists()

@@ -1,0 +1,146 @@
+"""The frame of every job: inputs verified, one entry written or none, and a message that says why not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.plans import build, planned
+
+from hallmark import bodies, jobs, store
+from hallmark.node import Node
+from hallmark.plan import Plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobs, "STATE", tmp_path / "state")
+    monkeypatch.setattr(jobs, "end_with_main", lambda: None)
+    return planned()
+
+
+@contextmanager
+def own_output() -> Iterator[None]:
+    """A job sends its output to its log for good; afterwards it is as before. pytest's streams end in no descriptor."""
+    kept = os.dup(1), os.dup(2)
+    with (
+        redirect_stdout(os.fdopen(1, "w", buffering=1, closefd=False)),
+        redirect_stderr(os.fdopen(2, "w", buffering=1, closefd=False)),
+    ):
+        yield
+    for number, descriptor in enumerate(kept, 1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+
+
+def run(plan: Plan, node: Node, make: Callable[[jobs.Job], Mapping[str, Any]], code: int | None = None) -> str:
+    """Run a job as its script does; what its log says."""
+    settings = {"store": str(plan.root), "time_limit_minutes": 1, "torch_build": "cpu"}
+    log = Path("logs/job.log")
+    params = SimpleNamespace(node=node.job(), settings=settings)
+    given = SimpleNamespace(params=params, log=[str(log)], threads=2)
+    ended = None
+    with own_output():
+        try:
+            jobs.write_entry(given, make)
+        except SystemExit as error:
+            ended = error.code
+    assert ended == code, log.read_text(encoding="utf-8")
+    return log.read_text(encoding="utf-8")
+
+
+def write(job: jobs.Job) -> Mapping[str, Any]:
+    (job.draft.files / "made.txt").write_text(job.subject)
+    os.write(1, b"said by a tool\n")
+    return {"result": 7}
+
+
+def left(plan: Plan) -> list[Path]:
+    return [path for path in plan.root.rglob("*") if path.is_file()]
+
+
+def test_every_rule_that_writes_an_entry_has_a_body(plan: Plan) -> None:
+    assert {node.verb for node in plan.nodes()} == set(bodies.BODIES)
+
+
+def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan: Plan) -> None:
+    artifact = plan.artifacts[0]
+    build(plan, artifact.convert)
+    log = run(plan, artifact.inspect, write)
+    entry = store.verify(plan.root / artifact.inspect.place)
+    assert (entry.files / "made.txt").read_text() == "tiny/gguf/f16"
+    assert entry.manifest["components"] == artifact.inspect.components
+    assert entry.manifest["inputs"] == {"artifact": store.read(plan.root / artifact.convert.place).digest}
+    assert entry.manifest["notes"]["result"] == 7
+    assert "said by a tool" in log
+
+
+def test_an_entry_with_a_readable_name_gets_its_link(plan: Plan) -> None:
+    convert = plan.artifacts[0].convert
+    build(plan, convert.inputs["source"])
+    run(plan, convert, write)
+    assert Path("artifacts/tiny/gguf/f16/made.txt").read_text() == "tiny/gguf/f16"
+
+
+def test_a_job_that_fails_leaves_nothing_and_says_why(plan: Plan) -> None:
+    def fail(job: jobs.Job) -> Mapping[str, Any]:
+        (job.draft.files / "half.txt").write_text("half")
+        raise ValueError("the model is odd; take another")
+
+    node = next(node for node in plan.nodes() if node.verb == "fetch")
+    log = run(plan, node, fail, code=1)
+    assert log.rstrip().endswith("ValueError: the model is odd; take another")
+    assert left(plan) == []
+
+
+def test_a_damaged_input_is_found_before_anything_is_done(plan: Plan) -> None:
+    artifact = plan.artifacts[0]
+    place = build(plan, artifact.convert)
+    (place / "files/file.txt").chmod(0o644)
+    (place / "files/file.txt").write_text("other")
+    log = run(plan, artifact.inspect, lambda job: pytest.fail("ran on damaged bytes"), code=1)
+    assert "Damaged store entry" in log and "file.txt" in log
+    assert not artifact.inspect.manifest(plan.root).exists()
+
+
+def test_a_full_disk_is_said_in_words(plan: Plan) -> None:
+    def fill(job: jobs.Job) -> Mapping[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device", str(job.draft.files / "big"))
+
+    node = next(node for node in plan.nodes() if node.verb == "fetch")
+    log = run(plan, node, fill, code=1)
+    assert "The disk is full" in log.splitlines()[-1]
+    assert left(plan) == []
+
+
+def test_a_conversion_that_leaves_out_a_promised_file_fails(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "launch", lambda *arguments, **named: {"result": {}})
+    convert = plan.artifacts[0].convert
+    build(plan, convert.inputs["source"])
+    log = run(plan, convert, bodies.convert, code=1)
+    assert "tiny/gguf/f16: the conversion ended well but left no model.gguf" in log
+    assert not convert.manifest(plan.root).exists()
+
+
+def test_a_worker_gets_the_threads_of_the_plan(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def launch(toolchain: Path, request: Mapping[str, Any], **named: Any) -> dict[str, Any]:
+        asked.append(request)
+        (Path(request["out"]) / "model.gguf").write_bytes(b"x")
+        return {"result": {}}
+
+    monkeypatch.setattr(bodies, "launch", launch)
+    convert = plan.artifacts[0].convert
+    build(plan, convert.inputs["source"])
+    run(plan, convert, bodies.convert)
+    assert asked[0]["options"]["threads"] == convert.cpus
+    assert asked[0]["options"]["type"] == "F16"
+    assert asked[0]["inputs"] == {"source": str(plan.root.absolute() / convert.inputs["source"].place / "files")}
