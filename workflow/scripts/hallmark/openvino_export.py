@@ -21,6 +21,7 @@ COMPANIONS = (
     "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
 )  # fmt: skip
 PLAIN_TEXT = "The quick brown fox jumps over the lazy dog. It's 3.14, isn't it?\nYes, (mostly) 2024!"
+PIECE = 1 << 22  # values looked at in one go
 # optimum-intel 2.2.0 refuses these beyond transformers 5.0. Their export with 5.5.4 was compared with PyTorch: Gemma 3
 # 270M in float16 has a mean KL divergence of 1.3e-6 over 900 tokens, beyond its sliding window too.
 BEYOND_ITS_LIMIT = ("gemma3_text",)
@@ -71,7 +72,8 @@ def _load(source: Path, task: str, half: bool) -> Any:
             names = ", ".join(sorted(str(name) for name in loaded[what])[:5])
             raise ValueError(f"{source}: {what.replace('_', ' ')}: {names}; they would be filled in at random")
     for name, values in model.named_parameters():
-        lost = int((~torch.isfinite(values)).sum())
+        pieces = values.detach().flatten().split(PIECE)
+        lost = sum(len(piece) - int(torch.isfinite(piece).sum()) for piece in pieces)
         if lost:
             kind = "float16, which ends at 65504: take an int8 or int4 variant" if half else str(values.dtype)
             raise ValueError(f"{source}: {name} has {lost} values that are NaN or infinite in {kind}")
@@ -139,8 +141,12 @@ def convert_tokenizer(source: Path, out: Path, task: str, max_tokens: int | None
     from optimum.exporters.openvino.utils import set_simplified_chat_template
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-    name, expected = type(tokenizer).__name__, list(tokenizer(PLAIN_TEXT)["input_ids"])
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+    except Exception as error:
+        raise ValueError(f"{source}: its tokenizer cannot be read: {error}") from error
+    name = type(tokenizer).__name__
+    expected = list(tokenizer(PLAIN_TEXT, truncation=max_tokens is not None, max_length=max_tokens)["input_ids"])
     generates = task == "causal-lm"
     if generates:  # prompts of different lengths must end at the same position
         tokenizer.padding_side = tokenizer.truncation_side = "left"
