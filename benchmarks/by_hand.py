@@ -22,6 +22,7 @@ from hallmark.plan import Plan
 from hallmark.processes import usable_cpus
 from hallmark.surroundings import worker_env
 
+SET_FOR_EACH_WORKER = {"PATH", "HALLMARK_TOOLCHAIN"}
 CORE_STEP = Path(__file__).with_name("core_step.py")
 START = """\
 #!/usr/bin/env bash
@@ -63,15 +64,12 @@ def _start(folder: Path, checkout: Path) -> str:
     changed = {name: wanted[name] for name in sorted(wanted) if wanted[name] != os.environ.get(name)}
     gone = sorted(os.environ.keys() - wanted.keys())
     variables = [
-        f"export {name}={shlex.quote(value)}" for name, value in changed.items() if name not in _SET_FOR_EACH_WORKER
+        f"export {name}={shlex.quote(value)}" for name, value in changed.items() if name not in SET_FOR_EACH_WORKER
     ]
     if gone:
         variables.insert(0, f"unset {' '.join(gone)}")
     python, step = shlex.quote(sys.executable), shlex.quote(str(CORE_STEP))
     return START.format(folder=shlex.quote(str(folder)), variables="\n".join(variables), python=python, step=step)
-
-
-_SET_FOR_EACH_WORKER = {"PATH", "HALLMARK_TOOLCHAIN"}
 
 
 def _lines(node: Node, folder: Path, checkout: Path) -> Iterator[str]:
@@ -80,9 +78,9 @@ def _lines(node: Node, folder: Path, checkout: Path) -> Iterator[str]:
         return
     out, name = out_of(node, folder), "-".join((node.verb, *node.subject))
     raw = _fetched(node, folder / "raw" / name, checkout) if node.verb == "fetch" else Path()
-    yield f"mkdir -p {shlex.quote(str(out))}"
+    yield f"mkdir -p {out.relative_to(folder)}"
     if node.verb == "fetch" and node.subject[-1] != "data" and not node.toolchains:
-        yield f"cp -r {shlex.quote(str(raw))}/. {shlex.quote(str(out))}"
+        yield f"cp -r {raw.relative_to(folder)}/. {out.relative_to(folder)}"
         return
     request = _request(node, {role: str(out_of(other, folder)) for role, other in node.inputs.items()}, raw, out)
     (folder / f"requests/{name}.json").write_text(json.dumps(request, indent=1), encoding="utf-8")

@@ -38,8 +38,8 @@ def with_script(checkout: Path, plan: Plan) -> Usage:
     log = checkout / "by_hand.log"
     usage = timed(["bash", script], checkout, log)
     if usage.code:
-        logs = sorted((script.parent / "logs").iterdir(), key=lambda path: path.stat().st_mtime)
-        raise RuntimeError(f"{script}: exit code {usage.code}\n{last_lines(log)}\n{last_lines(logs[-1])}")
+        newest = max([log, *(script.parent / "logs").iterdir()], key=lambda path: path.stat().st_mtime)
+        raise RuntimeError(f"{script}: exit code {usage.code}\n{last_lines(newest)}")
     return usage
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     print(row(*["---"] * 6), flush=True)
     runs: list[dict[str, Usage]] = []
     with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch:
-        for used in repeat(asked.config, asked.cores, asked.repeats, Path(scratch)):
+        for used in repeat(asked.config, asked.cores, asked.repeats, Path(scratch).resolve()):
             runs.append(used)
             numbers = [f"{value:.1f}" for side in SIDES for value in (used[side].wall, used[side].cpu)]
             ratio = used["snakemake"].wall / used["by hand"].wall

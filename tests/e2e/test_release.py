@@ -51,7 +51,8 @@ def test_the_command_in_the_readme_runs_and_answers(
 ) -> None:
     run = json.loads((bundle / "run.json").read_text(encoding="utf-8"))
     readme = (bundle / "README.md").read_text(encoding="utf-8")
-    command = re.findall(r"```sh\n(.*?)\n```", readme, re.DOTALL)[-1]
+    *install, command = re.findall(r"```sh\n(.*?)\n```", readme, re.DOTALL)[-1].splitlines()
+    assert bool(install) == bool(run["requirements"])
     assert command == run["command"].replace("{folder}", ".")
     if run["requirements"]:
         programs = environments(tuple(run["requirements"]))
@@ -96,4 +97,4 @@ def test_what_was_released_passed_and_is_what_was_judged(bundle: Path) -> None:
 
 def test_the_language_model_in_dynamic_int8_was_refused() -> None:
     readme = (LATEST / "cpu-onnx/smollm2/README.md").read_text(encoding="utf-8")
-    assert re.search(r"`onnx/int8_dynamic` \(fail\): kl_mean 0\.[45]", readme)
+    assert re.search(r"`onnx/int8_dynamic` \(fail\): .*kl_mean 0\.[456]", readme)

@@ -35,7 +35,7 @@ TARGETS = {
         "cpu-llamacpp": {"candidates": ["gguf/q8_0", "gguf/f16"]},
         "intel-openvino": {"candidates": ["openvino/fp16"]},
     },
-    "policies": {"default": {"causal-lm": {"*/*/*": {"kl_mean": {"max": 0.5}, "tokenizer_mismatch": {"max": 0}}}}},
+    "policies": {"default": {"causal-lm": {"*/*/*": {"kl_mean": {"max": 0.5}}}}},
 }
 
 

@@ -22,9 +22,8 @@ LIBRARY = Path("workflow/scripts/hallmark")
 
 @pytest.fixture(autouse=True)
 def untouched(built: Checkout) -> Iterator[None]:
-    """Each test starts and ends with everything built and nothing to do."""
+    """Each test starts and ends with the configuration that is built."""
     built.configure(CONFIG, TARGETS)
-    assert built.planned() == []
     yield
     built.configure(CONFIG, TARGETS)
 

@@ -62,8 +62,10 @@ def node_of(verb):
 
 
 def planned(verb, wildcards):
-    names = [value for name, value in wildcards.items() if name != "key"]
-    return NODES[verb, "/".join(names), wildcards.key]
+    name = "/".join(value for name, value in wildcards.items() if name != "key")
+    if (verb, name, wildcards.key) not in NODES:
+        raise WorkflowError(f"{verb} {name} {wildcards.key} is not in this plan: see Clusters in docs/operating.md")
+    return NODES[verb, name, wildcards.key]
 
 
 def inputs_of(verb):
