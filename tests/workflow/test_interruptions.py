@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 # More of them by hand: HALLMARK_KILLS=20 pytest tests/workflow/test_interruptions.py
 KILLS = int(os.environ.get("HALLMARK_KILLS", "1"))
+JOBS = 15  # of the small configuration, without the summary rule
 SMALL = {
     **CONFIG,
     "models": {"tiny": {**CONFIG["models"]["tiny"], "formats": {"gguf": ["q8_0"]}}},
@@ -50,10 +52,11 @@ def everything_is_whole(checkout: Checkout) -> None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
+    with suppress(OSError):  # it has just ended
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                yield int(child)
+                yield from descendants(int(child))
 
 
 def whole_group(main: subprocess.Popen[str]) -> None:
@@ -68,7 +71,19 @@ def a_converter(main: subprocess.Popen[str]) -> None:
     """The deepest child: a worker or a tool that it runs."""
     found = list(descendants(main.pid))
     if found:
-        os.kill(found[-1], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(found[-1], signal.SIGKILL)
+
+
+def until_random_moment(main: subprocess.Popen[str], chance: random.Random) -> None:
+    """Wait for a random number of jobs to start, and a little more; at the latest until the run is over."""
+    assert main.stdout is not None
+    jobs, started = chance.randint(1, JOBS), 0
+    for line in main.stdout:
+        started += line.startswith("start ")
+        if started == jobs:
+            break
+    time.sleep(chance.uniform(0, 2))
 
 
 def gone(pids: list[int], seconds: float = 10) -> bool:
@@ -93,7 +108,7 @@ def test_after_a_kill_at_a_random_moment_the_next_run_ends_right(
     checkout: Checkout, kill: Callable[[subprocess.Popen[str]], None], number: int
 ) -> None:
     main = checkout.command()
-    time.sleep(random.Random(f"{kill.__name__}{number}").uniform(3, 40))
+    until_random_moment(main, random.Random(f"{kill.__name__}{number}"))
     children = list(descendants(main.pid))
     kill(main)
     if kill is a_converter:
