@@ -69,6 +69,11 @@ def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: 
         ("models.tiny.formats", {"gguf": {"q8_0": {"options": {"tpye": 1}}}}, ["no option 'tpye'"]),
         ("models.tiny.formats", {"gguf": {"Q8": {"base": "q8_0"}}}, ["models.tiny.formats.gguf", "Q8"]),
         ("models.tiny.measure", {"block": 3}, ["models.tiny.measure", "no option 'block'", "did you mean blocks?"]),
+        ("models.tiny.measure", {"rounds": 0}, ["models.tiny.measure.rounds: 0 is not a whole number above 0"]),
+        ("models.tiny.measure", {"blocks": 1.5}, ["measure.blocks: 1.5 is not a whole number above 0"]),
+        ("models.tiny.measure", {"warmup_tolerance": -1}, ["measure.warmup_tolerance: -1 is not a number above 0"]),
+        ("models.tiny.measure", {"blocks": float("nan")}, ["measure.blocks: nan is not a whole number above 0"]),
+        ("store", "", ["store"]),
         ("measure", {"causal-lm": {"rouns": 3}}, ["measure.causal-lm", "did you mean rounds?"]),
         ("models.tiny.source", {"kind": "hub"}, ["models.tiny.source", "repo"]),
         ("models.tiny.source", {"kind": "ftp"}, ["models.tiny.source", "'hub', 'path', 'package', 'gguf'"]),
@@ -122,6 +127,11 @@ def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_missing_file_and_bad_yaml_are_named(tmp_path: Path) -> None:
     with pytest.raises(config.ConfigError, match=r"nothing\.yaml: no such file"):
         config.load_yaml(tmp_path / "nothing.yaml")
+    with pytest.raises(config.ConfigError, match="Is a directory"):
+        config.load_yaml(tmp_path)
+    (tmp_path / "bad.yaml").write_bytes(b"models: \xff")
+    with pytest.raises(config.ConfigError, match=r"bad\.yaml: not UTF-8 text \(.* at byte 8\)"):
+        config.load_yaml(tmp_path / "bad.yaml")
     (tmp_path / "bad.yaml").write_text("models: [")
     with pytest.raises(config.ConfigError, match=r"bad\.yaml: not YAML: .*line 2"):
         config.load_yaml(tmp_path / "bad.yaml")

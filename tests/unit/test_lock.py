@@ -150,7 +150,7 @@ def test_no_file_is_an_empty_lock_and_a_wrong_one_is_named(tmp_path: Path) -> No
     path = tmp_path / "lock.yaml"
     assert lock.read(path) == lock.Lock()
     path.write_text("version: 2\n")
-    with pytest.raises(ConfigError, match=r"lock\.yaml: version: .*hallmark lock"):
+    with pytest.raises(ConfigError, match=r"lock\.yaml: version: .*remove it .*hallmark lock"):
         lock.read(path)
     path.write_text("models: {tiny: {source: {kind: path, folder: x}, files: {a: {size: 1, sha256: no}}}}\n")
     with pytest.raises(ConfigError, match=r"models\.tiny\.files\.a\.sha256"):

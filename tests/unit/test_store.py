@@ -133,3 +133,9 @@ def test_what_a_killed_writer_left_is_removed_and_a_living_one_is_left_alone(tmp
     assert len(store.clear_abandoned(root)) == 1
     assert not list((root / ".tmp").iterdir())
     assert not (root / "x" / "k").exists()
+
+
+def test_a_writer_that_was_killed_before_it_had_a_lock_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".tmp/abc").mkdir(parents=True)
+    store.clear_abandoned(tmp_path)
+    assert not list((tmp_path / ".tmp").iterdir())

@@ -46,6 +46,24 @@ def test_a_damaged_entry_is_set_aside_and_named(plan: Plan) -> None:
     assert len(list((plan.root / ".damaged").iterdir())) == 1
 
 
+def test_what_another_run_sets_aside_meanwhile_is_no_error(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(plan)
+    convert = plan.artifacts[0].convert
+    (plan.root / convert.place / "files/more.txt").write_text("surplus")
+    verify = store.verify
+
+    def slowly(path: Path, memory: digest.Memory | None = None) -> store.Entry:
+        try:
+            return verify(path, memory)
+        except store.Damaged:
+            store.set_aside(plan.root, path)  # the other run
+            raise
+
+    monkeypatch.setattr(store, "verify", slowly)
+    assert len(checked(plan)) == 1
+    assert len(list((plan.root / ".damaged").iterdir())) == 1
+
+
 def test_what_was_made_from_other_bytes_than_its_input_holds_is_set_aside(plan: Plan) -> None:
     built(plan)
     artifact = plan.artifacts[0]
@@ -120,6 +138,16 @@ def test_a_clean_up_removes_what_was_set_aside_once(plan: Plan) -> None:
     aside = store.set_aside(plan.root, plan.root / plan.report.place)
     assert [path for path, _ in upkeep.collect_garbage(plan, 1, dry_run=False)] == [aside]
     assert not aside.exists()
+
+
+def test_a_clean_up_of_a_store_among_other_folders_leaves_those_alone(plan: Plan) -> None:
+    built(plan)
+    others = [plan.root / "releases/1-abc/cpu/tiny", plan.root / "store/convert/tiny/0123456789ab", plan.root / "report"]
+    for other in others:
+        other.mkdir(parents=True, exist_ok=True)
+        (other / "manifest.json").write_text("{}")
+    assert list(upkeep.collect_garbage(plan, 0, dry_run=False)) == []
+    assert all((other / "manifest.json").exists() for other in others)
 
 
 def test_a_clean_up_leaves_what_is_being_written_and_what_lies_inside_an_entry(plan: Plan) -> None:

@@ -1,5 +1,5 @@
 """
-What every rule needs: the plan of this configuration, and functions that look a job up in it. Holds no rule.
+What all rules share: the plan of this configuration, and functions that look a job up in it.
 INPUTS:
     config                  the merged configuration (see config/README.md)
     config/lock.yaml        the pins of every source
@@ -25,14 +25,14 @@ CONFIG_FILE = str(workflow.configfiles[-1]) if workflow.configfiles else "the co
 try:
     PLAN = planner.load(config, CONFIG_FILE)
     if workflow.is_main_process:
-        upkeep.before_run(PLAN, say=logger.warning, dry_run=workflow.dryrun)
-except ConfigError as error:
+        upkeep.before_run(PLAN, say=logger.warning, dry_run=workflow.output_settings.dryrun)
+except (ConfigError, OSError) as error:  # OSError: a store that cannot be written
     raise WorkflowError(str(error)) from None
 
 STORE = str(PLAN.root)
 RELEASES = f"artifacts/releases/{PLAN.release}"
 TOOLCHAINS = str(toolchains.cache_folder() / "toolchains")
-NODES = {(node.verb, node.name, node.key): node for node in PLAN.nodes()}
+NODES = {(node.verb, *node.subject, node.key): node for node in PLAN.nodes()}
 TOOLS = {tool.folder.name: tool for tool in PLAN.toolchains()}
 CHOICES = {(choice.target, choice.model): choice for choice in PLAN.choices}
 SETTINGS = {
@@ -62,10 +62,10 @@ def node_of(verb):
 
 
 def planned(verb, wildcards):
-    name = "/".join(value for name, value in wildcards.items() if name != "key")
-    if (verb, name, wildcards.key) not in NODES:
-        raise WorkflowError(f"{verb} {name} {wildcards.key} is not in this plan: see Clusters in docs/operating.md")
-    return NODES[verb, name, wildcards.key]
+    place = verb, *wildcards
+    if place not in NODES:
+        raise WorkflowError(f"{place} is not in this plan: see Clusters in docs/operating.md")
+    return NODES[place]
 
 
 def inputs_of(verb):

@@ -5,6 +5,7 @@ The schema in `workflow/schemas/` and the tables in the documentation are genera
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -124,7 +125,9 @@ class Config(Section):
     data: dict[Name, Dataset] = Field(description="Evaluation and calibration data by name")
     targets_file: str = Field("config/targets.yaml", description="File with targets and policies")
     lock_file: str = Field("config/lock.yaml", description="File that pins every source; written by `hallmark lock`")
-    store: str = Field("artifacts/store", description="Folder of the store; several checkouts may share one")
+    store: str = Field(
+        "artifacts/store", min_length=1, description="Folder of the store; several checkouts may share one"
+    )
     release: Release = Field(default_factory=Release, description="How the release is named")
     measure: dict[str, dict[str, int | float]] = Field(
         default_factory=dict, description="Measuring options by task; see Measuring"
@@ -137,6 +140,11 @@ class Config(Section):
         description="Name of this machine's kind in the keys of speed measurements; auto: from CPU model and count",
     )
     time_limit_minutes: int = Field(240, gt=0, description="A job that runs longer is stopped and fails")
+
+    @field_validator("store")
+    @classmethod
+    def _home(cls, value: str) -> str:
+        return str(Path(value).expanduser())
 
 
 class Settings(Section):
@@ -153,6 +161,10 @@ def load_yaml(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {str(error).replace(chr(10), ' ')}") from None
 
@@ -219,7 +231,12 @@ def _check_models(config: Config) -> list[str]:
 
 def _check_options(place: str, options: Mapping[str, Any], task: str) -> list[str]:
     known = tasks.get(task).OPTIONS
-    return [f"{place}: {no_such('option', option, known)}" for option in options if option not in known]
+    problems = [f"{place}: {no_such('option', option, known)}" for option in options if option not in known]
+    for option, value in options.items():
+        whole = option in known and isinstance(known[option].default, int)
+        if not math.isfinite(value) or value <= 0 or (whole and value != int(value)):
+            problems.append(f"{place}.{option}: {value} is not a {'whole ' if whole else ''}number above 0")
+    return problems
 
 
 def _check_variants(place: str, model: Model, format_name: str, variants: Mapping[str, VariantChoice]) -> list[str]:

@@ -78,7 +78,7 @@ def read(path: Path) -> Lock:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(f"{path}: {place}: {first['msg']}; write it anew with: hallmark lock") from None
+        raise ConfigError(f"{path}: {place}: {first['msg']}; remove it and write it anew with: hallmark lock") from None
 
 
 class _Line(dict[str, Any]):

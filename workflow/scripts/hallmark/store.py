@@ -13,7 +13,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,7 +214,8 @@ def set_aside(store: Path, path: Path) -> Path:
     """Move a damaged entry out of the way, for a person to look at; `hallmark gc` removes it."""
     place = store / ".damaged" / f"{'-'.join(path.relative_to(store).parts)}-{uuid.uuid4().hex[:6]}"
     place.parent.mkdir(parents=True, exist_ok=True)
-    path.rename(place)
+    with suppress(FileNotFoundError):  # another run has set it aside meanwhile
+        path.rename(place)
     return place
 
 
@@ -227,6 +228,9 @@ def clear_abandoned(store: Path) -> list[Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
                 removed.append(folder)
-        except (BlockingIOError, FileNotFoundError, PermissionError):
-            continue  # in use, just being made, or another user's
+        except FileNotFoundError:
+            with suppress(OSError):  # just being made, or its writer died before it had a lock
+                folder.rmdir()
+        except (BlockingIOError, PermissionError):
+            continue  # in use, or another user's
     return removed

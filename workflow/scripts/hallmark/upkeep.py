@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from hallmark.plan import Plan
 from hallmark.processes import available_memory
 
 STATE = Path("artifacts/.state")
+KEY = re.compile("[0-9a-f]{12}")
 SPARE_MEMORY = 500  # MB left to the system and to Snakemake itself
 
 
@@ -97,9 +99,13 @@ def link_readable(plan: Plan) -> None:
 
 
 def _entries(root: Path) -> list[Path]:
-    """Every entry of a store: a folder with a manifest, outside the folders that begin with a dot and other entries."""
-    manifests = root.glob(f"[!.]*/**/{store.MANIFEST}")
-    return sorted(path.parent for path in manifests if store.FILES not in path.relative_to(root).parts)
+    """Every entry of a store: a folder with a manifest below a verb's, named by a key. A store may lie among other
+    folders with manifests, like releases, and those inside an entry are its own files."""
+    from hallmark.bodies import BODIES
+
+    manifests = [path for verb in BODIES for path in root.glob(f"{verb}/**/{store.MANIFEST}")]
+    entries = [path.parent for path in manifests if store.FILES not in path.relative_to(root).parts]
+    return sorted(entry for entry in entries if KEY.fullmatch(entry.name))
 
 
 def collect_garbage(plan: Plan, keep_plans: int, dry_run: bool) -> Iterator[tuple[Path, int]]:
