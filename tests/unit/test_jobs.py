@@ -82,6 +82,18 @@ def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan
     assert "said by a tool" in log
 
 
+def test_an_entry_that_is_there_is_kept_unless_its_input_was_built_again_with_other_bytes(plan: Plan) -> None:
+    artifact = plan.artifacts[0]
+    build(plan, artifact.convert)
+    run(plan, artifact.inspect, write)
+    run(plan, artifact.inspect, lambda job: pytest.fail("made twice"))
+    store.set_aside(plan.root, plan.root / artifact.convert.place)
+    again = build(plan, artifact.convert, {"file.txt": "other bytes under the same key"})
+    run(plan, artifact.inspect, write)
+    entry = store.verify(plan.root / artifact.inspect.place)
+    assert entry.manifest["inputs"] == {"artifact": store.read(again).digest}
+
+
 def test_an_entry_with_a_readable_name_gets_its_link(plan: Plan) -> None:
     convert = plan.artifacts[0].convert
     build(plan, convert.inputs["source"])

@@ -142,7 +142,11 @@ def test_a_clean_up_removes_what_was_set_aside_once(plan: Plan) -> None:
 
 def test_a_clean_up_of_a_store_among_other_folders_leaves_those_alone(plan: Plan) -> None:
     built(plan)
-    others = [plan.root / "releases/1-abc/cpu/tiny", plan.root / "store/convert/tiny/0123456789ab", plan.root / "report"]
+    others = [
+        plan.root / "releases/1-abc/cpu/tiny",
+        plan.root / "store/convert/tiny/0123456789ab",
+        plan.root / "report",
+    ]
     for other in others:
         other.mkdir(parents=True, exist_ok=True)
         (other / "manifest.json").write_text("{}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,8 +40,29 @@ def checkout(tiny_llama: Path, tmp_path: Path) -> Checkout:
     return checkout
 
 
-def everything_is_whole(checkout: Checkout) -> None:
-    root = checkout.folder / "artifacts/store"
+@dataclass(frozen=True)
+class SmallDisk:
+    """A file system of its own, on which a store lies beside what another program has written."""
+
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def grow(self, megabytes: int) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={megabytes}m", self.folder], check=True)
+
+    def fill(self, room: int | None) -> None:
+        """Leave so many bytes free; with None, take nothing."""
+        (self.folder / "filler").unlink(missing_ok=True)
+        if room is not None:
+            with (self.folder / "filler").open("wb") as filler:
+                os.posix_fallocate(filler.fileno(), 0, shutil.disk_usage(self.folder).free - room)
+
+
+def everything_is_whole(checkout: Checkout, root: Path | None = None) -> None:
+    root = root or checkout.folder / "artifacts/store"
     entries = [path.parent for path in root.glob("[a-z]*/**/manifest.json") if path.parent.name != "files"]
     assert entries
     for entry in entries:
@@ -121,38 +144,48 @@ def test_after_a_kill_at_a_random_moment_the_next_run_ends_right(
     everything_is_whole(checkout)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs, which needs root")
-def test_a_full_disk_gives_a_clear_message_and_leaves_nothing_half_written(checkout: Checkout, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", small], check=False)
-    if mounted.returncode:
-        pytest.skip("a tmpfs cannot be mounted here")
-    try:
-        checkout.configure({**SMALL, "store": str(small / "store")})
-        said = checkout.snakemake(check=False)
-        assert "MB of disk" in said
-        (small / "filler").write_bytes(b"")
-        subprocess.run(["mount", "-o", "remount,size=400m", small], check=True)
-        fill = 400_000_000 - 280_000_000
-        (small / "filler").write_bytes(b"x" * fill)
-        main = checkout.command()
-        time.sleep(12)
-        with (small / "filler").open("ab") as filler:
-            try:
-                while True:
-                    filler.write(b"x" * 1_000_000)
-                    filler.flush()
-            except OSError:
-                pass
-        said, _ = main.communicate(timeout=300)
-        assert main.returncode != 0
-        assert "disk is full" in said
-        (small / "filler").unlink()
-        checkout.snakemake()
-        root = small / "store"
-        for manifest in root.glob("[a-z]*/**/manifest.json"):
-            if manifest.parent.name != "files":
-                store.verify(manifest.parent)
-    finally:
-        subprocess.run(["umount", small], check=False)
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", folder], check=False).returncode
+    ):
+        pytest.skip("a tmpfs cannot be mounted here, which needs root")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_starts(checkout: Checkout, small_disk: SmallDisk) -> None:
+    checkout.configure({**SMALL, "store": str(small_disk.store)})
+    said = checkout.snakemake(check=False)
+    assert "MB of disk" in said
+    assert "start " not in said
+    assert not small_disk.store.exists()
+
+
+@pytest.mark.parametrize("room", [0, 200_000, 3_000_000, 6_000_000, 11_000_000])
+def test_a_disk_that_fills_up_is_said_and_leaves_nothing_half_written(
+    checkout: Checkout, small_disk: SmallDisk, room: int
+) -> None:
+    """Another program fills the disk once the run has begun, but for `room` bytes."""
+    small_disk.grow(400)
+    checkout.configure({**SMALL, "store": str(small_disk.store)})
+    main = checkout.command()
+    assert main.stdout is not None
+    said = ""
+    for line in main.stdout:
+        said += line
+        if line.startswith("start "):
+            break
+    small_disk.fill(room)
+    said += main.communicate(timeout=300)[0]
+    assert main.returncode != 0
+    assert "disk is full" in said
+    for manifest in small_disk.store.glob("[a-z]*/**/manifest.json"):
+        store.verify(manifest.parent)
+    small_disk.fill(None)
+    checkout.snakemake()
+    assert checkout.planned() == []
+    everything_is_whole(checkout, small_disk.store)

@@ -8,20 +8,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hallmark import bundle as bundles
-from hallmark import checkpoint, datasets, formats, gates, progress, selection, sources, speed, tasks, toolchains
-from hallmark import report as reports
-from hallmark.engine import Command
+from hallmark import formats, progress, tasks, toolchains
 from hallmark.jobs import Job
 from hallmark.launcher import launch
 from hallmark.once import machine
 from hallmark.surroundings import worker_env
 
+# The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
+if TYPE_CHECKING:
+    from hallmark import report as reports
+    from hallmark.engine import Command
+
 
 def fetch(job: Job) -> Mapping[str, Any]:
     """Bring one part of a source. Data is read into the task's form, a GGUF is turned back into a checkpoint."""
+    from hallmark import datasets, sources
+
     name, part = job.node["subject"]
     recipe, out = job.recipe, job.draft.files
     raw = job.draft.scratch("raw") if part == "data" or recipe.get("kind") == "gguf" else out
@@ -36,6 +40,8 @@ def fetch(job: Job) -> Mapping[str, Any]:
 
 def lint(job: Job) -> Mapping[str, Any]:
     """Read a checkpoint's headers. Raises LintError when it must not be converted."""
+    from hallmark import checkpoint
+
     found = checkpoint.lint_report(job.inputs["source"].files)
     _write_json(job, "lint.json", found)
     checkpoint.refuse(job.subject, found)
@@ -93,6 +99,8 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
 
 def measure_speed(job: Job) -> Mapping[str, Any]:
     """An artifact and its source in turns; nothing else runs meanwhile."""
+    from hallmark import speed
+
     recipe = job.recipe
     options = {**recipe["options"], "threads": recipe["threads"]}
     common = {"action": "serve", "task": recipe["task"], "options": options}
@@ -111,6 +119,8 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
 
 def judge(job: Job) -> Mapping[str, Any]:
     """The verdict on an artifact for a target. A failed gate is a result."""
+    from hallmark import gates
+
     recipe, artifact = job.recipe, job.inputs["artifact"]
     *subject, target = job.node["subject"]
     verdict = gates.judge(
@@ -129,6 +139,8 @@ def judge(job: Job) -> Mapping[str, Any]:
 
 def select(job: Job) -> Mapping[str, Any]:
     """The best candidate of a target among those that pass."""
+    from hallmark import selection
+
     model, target = job.node["subject"]
     verdicts = {candidate: entry.json("verdict.json") for candidate, entry in job.inputs.items()}
     _write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
@@ -137,6 +149,8 @@ def select(job: Job) -> Mapping[str, Any]:
 
 def bundle(job: Job) -> Mapping[str, Any]:
     """The files for one target, or the refusal."""
+    from hallmark import bundle as bundles
+
     chosen = job.inputs["selection"].json("selection.json")
     candidates = [candidate["artifact"] for candidate in chosen["candidates"]]
     verdicts = {name: job.inputs[f"{name}/verdict"].json("verdict.json") for name in candidates}
@@ -167,6 +181,8 @@ def bundle(job: Job) -> Mapping[str, Any]:
 
 def report(job: Job) -> Mapping[str, Any]:
     """One page that shows everything."""
+    from hallmark import report as reports
+
     recipe = job.recipe
     artifacts = [_reported(job, name) for name in recipe["artifacts"]]
     inputs = reports.Inputs(
@@ -187,6 +203,8 @@ def report(job: Job) -> Mapping[str, Any]:
 
 def _reported(job: Job, name: str) -> reports.Artifact:
     """One artifact as the report shows it."""
+    from hallmark import report as reports
+
     converted, speeds = job.inputs[f"{name}/convert"], job.inputs[f"{name}/speed"]
     notes = converted.manifest["notes"]
     model, format_name, variant = name.split("/")
@@ -222,6 +240,8 @@ def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
 
 def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
     """The command that starts one engine of a speed measurement."""
+    from hallmark.engine import Command
+
     folder, scratch = Path(job.node["toolchains"][toolchain]), job.draft.scratch(toolchain)
     asked = scratch / "request.json"
     asked.write_text(json.dumps(request), encoding="utf-8")

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import console, digest, gates, links, progress, release, store, toolchains
+from hallmark import console, digest, links, progress, store, toolchains
 from hallmark.once import machine
 from hallmark.processes import end_with_main
 
@@ -67,12 +67,11 @@ def write_entry(snakemake: Snakemake, make: Callable[[Job], Mapping[str, Any]]) 
     memory = digest.Memory(STATE / "digests.sqlite")
     started = time.monotonic()
     with reporting(Path(snakemake.log[0])) as log:
-        if store.is_whole(root, final, memory):  # another run has made it since this one was planned
-            store.mark(final)
-        else:
-            inputs = {role: store.verify(root / place, memory) for role, place in node["inputs"].items()}
+        inputs = {role: store.verify(root / place, memory) for role, place in node["inputs"].items()}
+        digests = {role: entry.digest for role, entry in inputs.items()}
+        if not _is_made(root, final, digests, memory):
             header = {field: node[field] for field in ("verb", "subject", "key", "components")}
-            header["inputs"] = {role: entry.digest for role, entry in inputs.items()}
+            header["inputs"] = digests
             with store.writing(root, final, header, memory) as draft:
                 draft.notes.update(make(Job(node, settings, inputs, log, draft)))
                 draft.notes["seconds"] = round(time.monotonic() - started, 1)
@@ -80,6 +79,18 @@ def write_entry(snakemake: Snakemake, make: Callable[[Job], Mapping[str, Any]]) 
         if node["link"]:
             links.point(node["link"], final)
         memory.save()
+
+
+def _is_made(root: Path, final: Path, inputs: Mapping[str, str], memory: digest.Memory) -> bool:
+    """Whether the entry is there, by another run or from before an input was built again. One that was made from other
+    bytes than its inputs hold now is set aside."""
+    if not store.is_whole(root, final, memory):
+        return False
+    if store.read(final).manifest.get("inputs") != inputs:
+        store.set_aside(root, final)
+        return False
+    store.mark(final)
+    return True
 
 
 def _same_code(planned: Mapping[str, str]) -> None:
@@ -91,6 +102,8 @@ def _same_code(planned: Mapping[str, str]) -> None:
 
 def publish(snakemake: Snakemake) -> None:
     """Publish one bundle into the release, or refuse it: exit 1, with the gate, the number and the limit in the log."""
+    from hallmark import gates, release  # half a second that no other job has to wait for
+
     offered, settings = snakemake.params.offer, snakemake.params.settings
     with reporting(Path(snakemake.log[0])):
         policies = {name: gates.policy_digest(gates.from_json(value)) for name, value in offered["gates"].items()}
