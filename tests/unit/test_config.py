@@ -106,6 +106,8 @@ def test_what_is_wrong_in_the_config_is_named(
             {"*/*/*": {"kl_mean": {"max": 1, "min": 0}}},
             ["{max: number} or {min: number}"],
         ),
+        ("policies.default.causal-lm", {"*/*/*": {"kl_mean": {"min": 1}}}, ["lower is better, so its limit is a max"]),
+        ("policies.default.causal-lm", {"*/*/*": {"decode_ratio": {"max": 1}}}, ["so its limit is a min"]),
         ("policies.default.causal-lm", {"tiney/*/*": {"kl_mean": {"max": 1}}}, ["no model 'tiney'"]),
         ("policies.default.causal-lm", {"*/*": {"kl_mean": {"max": 1}}}, ["model/format/variant"]),
     ],

@@ -46,6 +46,16 @@ def test_a_damaged_entry_is_set_aside_and_named(plan: Plan) -> None:
     assert len(list((plan.root / ".damaged").iterdir())) == 1
 
 
+def test_an_entry_without_its_manifest_is_set_aside_because_snakemake_would_take_it_for_whole(plan: Plan) -> None:
+    built(plan)
+    convert = plan.artifacts[0].convert
+    convert.manifest(plan.root).unlink()
+    store.mark(plan.root / convert.place)
+    (message,) = checked(plan)
+    assert "no manifest.json" in message and "will be built again" in message
+    assert not convert.ready(plan.root).exists()
+
+
 def test_what_another_run_sets_aside_meanwhile_is_no_error(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     built(plan)
     convert = plan.artifacts[0].convert

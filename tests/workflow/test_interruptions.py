@@ -165,7 +165,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_starts(checkout: Check
     assert not small_disk.store.exists()
 
 
-@pytest.mark.parametrize("room", [0, 200_000, 3_000_000, 6_000_000, 11_000_000])
+@pytest.mark.parametrize("room", [0, 3_000_000, 11_000_000])
 def test_a_disk_that_fills_up_is_said_and_leaves_nothing_half_written(
     checkout: Checkout, small_disk: SmallDisk, room: int
 ) -> None:

@@ -287,6 +287,7 @@ def _check_targets(settings: Settings) -> list[str]:
     )
     for name, policy in settings.policies.items():
         problems += gates.check_policy(policy, known, f"policies.{name}")
+        problems += _check_directions(policy, f"policies.{name}")
     return problems
 
 
@@ -297,3 +298,17 @@ def _built(models: Iterable[Model]) -> dict[str, set[str]]:
         for name, variants in model.formats.items():
             found.setdefault(name, set()).update(variants)
     return found
+
+
+def _check_directions(policy: Gates, where: str) -> list[str]:
+    """Limits that are the wrong way round, which would let through what they are there to stop."""
+    problems = []
+    for task, patterns in policy.items():
+        known = tasks.get(task).METRICS if task in tasks.names() else {}
+        for pattern, limits in patterns.items():
+            for metric, limit in limits.items():
+                better = known[metric].better if metric in known else ""
+                if (better, limit.max is None) in (("lower", True), ("higher", False)):
+                    right = "max" if better == "lower" else "min"
+                    problems.append(f"{where}.{task}.{pattern}.{metric}: {better} is better, so its limit is a {right}")
+    return problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from hallmark import digest, estimates, history, links, store
@@ -42,7 +43,7 @@ def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:
     found: dict[int, store.Entry] = {}
     for node in plan.nodes():
         place = plan.root / node.place
-        if not (place / store.MANIFEST).exists():
+        if not (place / store.MANIFEST).exists() and not (place / store.READY).exists():
             continue
         try:
             entry = store.verify(place, memory)
@@ -116,7 +117,9 @@ def collect_garbage(plan: Plan, keep_plans: int, dry_run: bool) -> Iterator[tupl
         if path.exists():  # else another clean-up was faster
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             if not dry_run:
-                shutil.rmtree(path)
+                # Moved first: an entry that is removed by half, and no more, would look like one to Snakemake.
+                with suppress(FileNotFoundError):  # another clean-up removes it, too
+                    shutil.rmtree(store.set_aside(plan.root, path) if path in entries else path)
             yield path, size
     if not dry_run:
         store.clear_abandoned(plan.root)
