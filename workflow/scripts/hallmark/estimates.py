@@ -1,7 +1,7 @@
 """How much memory and disk a job needs, before it starts, from the facts that the lock holds. It measures nothing.
 
 Facts: `parameters`, `largest` (elements of the largest tensor), `weight_bytes` (as stored) and `vocab_size`.
-The constants are the measured peaks in `benchmarks/memory`, rounded up by a fifth.
+`benchmarks/memory` sets the estimates against measured peaks.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _same_code(planned: Mapping[str, str]) -> None:
 
 def publish(snakemake: Snakemake) -> None:
     """Publish one bundle into the release, or refuse it: exit 1, with the gate, the number and the limit in the log."""
-    from hallmark import gates, release  # half a second that no other job has to wait for
+    from hallmark import gates, release  # no other job needs them, and importing pydantic and jinja2 takes time
 
     offered, settings = snakemake.params.offer, snakemake.params.settings
     with reporting(Path(snakemake.log[0])):
