@@ -42,6 +42,15 @@ localrules:
     report,
 
 
+onerror:
+    # A report of what was built nevertheless, where the whole one could not be made.
+    from hallmark import interim  # not needed by a run that goes well
+
+    page = None if PLAN.report.manifest(PLAN.root).exists() else interim.write(PLAN)
+    if page:
+        logger.warning(f"{page} shows what was built; what is missing is named there")
+
+
 rule all:
     default_target: True
     input:

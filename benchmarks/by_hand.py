@@ -123,4 +123,5 @@ def _request(node: Node, inputs: Mapping[str, str], raw: Path, out: Path) -> dic
         "artifact": {"toolchain": str(node.toolchains["worker"].folder), "request": {**serve, **runner}},
         "source": {"toolchain": str(node.toolchains["torch"].folder), "request": source},
     }
-    return {"step": "speed", **engines, "task": recipe["task"], "reference": inputs["reference"], **common}
+    asked = {"task": recipe["task"], "reference": inputs["reference"], "limits": node.hints["limits"]}
+    return {"step": "speed", **engines, **asked, **common}

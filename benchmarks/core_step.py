@@ -25,7 +25,8 @@ def measure_speed(request: Mapping[str, Any]) -> None:
     out, options = Path(request["out"]), request["options"]
     with tempfile.TemporaryDirectory() as scratch:
         artifact, source = (_engine(request[side], options["threads"], Path(scratch, side)) for side in speed.SIDES)
-        found = speed.measure(artifact, source, request["task"], Path(request["reference"]), options, out / "log")
+        place, limits = Path(request["reference"]), request["limits"]
+        found = speed.measure(artifact, source, request["task"], place, options, out / "log", limits)
     (out / "measurement.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hallmark import release, toolchains
+from hallmark import release_checks, toolchains
 from hallmark.packages import run_uv
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_every_file_is_as_its_checksum_says(bundle: Path) -> None:
 
 
 def test_the_release_verifies_and_names_each_target_and_model() -> None:
-    assert release.verify(LATEST) == []
+    assert release_checks.verify(LATEST) == []
     index = json.loads((LATEST / "index.json").read_text(encoding="utf-8"))
     found = {(entry["target"], entry["model"]) for entry in index["published"]}
     assert {bundle.parts[-2:] for bundle in BUNDLES} == found
@@ -97,4 +97,6 @@ def test_what_was_released_passed_and_is_what_was_judged(bundle: Path) -> None:
 
 def test_the_language_model_in_dynamic_int8_was_refused() -> None:
     readme = (LATEST / "cpu-onnx/smollm2/README.md").read_text(encoding="utf-8")
-    assert re.search(r"`onnx/int8_dynamic` \(fail\): .*kl_mean 0\.[456]", readme)
+    found = re.search(r"`onnx/int8_dynamic` \(fail\): .*?\bkl_mean (\S+)", readme)
+    assert found
+    assert float(found[1]) > 0.4  # with VNNI instructions 0.55; without, 16-bit sums saturate and nothing is left: 13

@@ -1,146 +1,101 @@
-"""Checkpoints by their headers: facts, and each thing that can be wrong with one."""
+"""A checkpoint's headers and facts, whatever is in its files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from tests.cases import cases
+from tests.cases.checkpoints import header, parts, safetensors, tensor, write
 
 from hallmark import checkpoint
 
-NAMES = ("model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "model.norm.weight", "lm_head.weight")
-SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+def read(folder: Path) -> checkpoint.Checkpoint:
+    return checkpoint.of_folder(folder)
 
 
-@pytest.fixture
-def single(tmp_path: Path) -> Path:
-    """A sound checkpoint in one file."""
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "vocab_size": 4}))
-    (tmp_path / "tokenizer.json").write_text("{}")
-    save_file({name: np.ones((4, 4), np.float32) for name in NAMES}, tmp_path / "model.safetensors")
-    return tmp_path
+def test_facts_of_one_file_and_of_shards_are_the_same(tmp_path: Path) -> None:
+    facts = [checkpoint.facts(read(cases.make(name, tmp_path))) for name in ("sound", "sound_sharded")]
+    assert facts[0] == facts[1]
+    assert facts[0]["architecture"] == "LlamaForCausalLM"
+    assert facts[0]["parameters"] == sum(len(data) // 2 for _, _, data in parts().tensors.values())
+    assert facts[0]["weight_bytes"] == 2 * facts[0]["parameters"]
+    assert (facts[0]["largest"], facts[0]["dtype"], facts[0]["layers"]) == (512 * 32, "bfloat16", 2)
+    assert "rope" not in facts[0]
 
 
-@pytest.fixture
-def sharded(single: Path) -> Path:
-    """The same in two shards with an index."""
-    (single / "model.safetensors").unlink()
-    mapping = {}
-    for number, file in enumerate(SHARDS):
-        part = NAMES[number::2]
-        save_file({name: np.ones((4, 4), np.float32) for name in part}, single / file)
-        mapping |= dict.fromkeys(part, file)
-    (single / checkpoint.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": mapping}))
-    return single
-
-
-def codes(folder: Path) -> list[tuple[str, str]]:
-    return [(finding["code"], finding["place"]) for finding in checkpoint.lint_report(folder)["findings"]]
-
-
-def edit_index(folder: Path, change: Callable[[dict[str, str]], object]) -> None:
-    index = json.loads((folder / checkpoint.INDEX).read_text())
-    change(index["weight_map"])
-    (folder / checkpoint.INDEX).write_text(json.dumps(index))
-
-
-def test_a_sound_checkpoint_has_no_findings(single: Path) -> None:
-    report = checkpoint.lint_report(single)
-    assert report["findings"] == []
-    assert report["facts"]["parameters"] == 64
-    assert report["facts"]["weight_bytes"] == 256
-    checkpoint.refuse("tiny", report)
-
-
-def test_a_sharded_one_has_none_and_the_same_facts(sharded: Path) -> None:
-    report = checkpoint.lint_report(sharded)
-    assert report["findings"] == []
-    assert report["facts"]["parameters"] == 64
-
-
-def test_facts_of_a_model_with_a_language_part(single: Path) -> None:
-    (single / "config.json").write_text(json.dumps({"architectures": ["X"], "text_config": {"hidden_size": 9}}))
-    assert checkpoint.facts(checkpoint.of_folder(single))["hidden"] == 9
+def test_facts_of_a_model_with_a_language_part(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["X"], "text_config": {"hidden_size": 9}}))
+    facts = checkpoint.facts(read(tmp_path))
+    assert (facts["architecture"], facts["hidden"], facts["dtype"]) == ("X", 9, None)
 
 
 @pytest.mark.parametrize(
-    ("lost", "code"),
-    [("config.json", "no_config"), ("tokenizer.json", "no_tokenizer"), ("model.safetensors", "no_weights")],
+    ("settings", "kinds"),
+    [
+        ({"rope_scaling": None}, ()),
+        ({"rope_scaling": {"type": "su"}}, ("longrope",)),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [1]}}, ()),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1}}, ("yarn",)),
+        ({"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "dynamic"}}, ("dynamic",)),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}, "sliding_attention": {}}}, ("yarn",)),
+        ({"text_config": {"rope_scaling": {"rope_type": "llama3"}}}, ("llama3",)),
+    ],
 )
-def test_missing_files(single: Path, lost: str, code: str) -> None:
-    (single / lost).unlink()
-    assert codes(single) == [(code, lost)]
+def test_rotary_scaling_by_its_older_and_newer_keys(tmp_path: Path, settings: object, kinds: tuple[str, ...]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert read(tmp_path).rope_types == kinds
+    assert checkpoint.facts(read(tmp_path)).get("rope", []) == list(kinds)
 
 
-def test_a_config_that_names_nothing(single: Path) -> None:
-    for text in ("{", "[]", "{}"):
-        (single / "config.json").write_text(text)
-        assert codes(single) == [("no_architecture", "config.json")]
+def test_what_is_not_json_is_empty_and_said(tmp_path: Path) -> None:
+    for text in (b"{", b"[]", b"\xef\xbb\xbf{}", b"\xff"):
+        (tmp_path / "config.json").write_bytes(text)
+        found = read(tmp_path)
+        assert found.config == {}
+        assert found.unreadable["config.json"]
 
 
-def test_pickles_are_named_and_not_opened(single: Path) -> None:
-    (single / "model.safetensors").rename(single / "pytorch_model.bin")
-    (line,) = checkpoint.problems(single)
-    assert "only pickled weights (pytorch_model.bin); save the model with safetensors" in line
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"1234567",
+        b"\xff" * 40,
+        header({})[:-3],
+        header({"a": {"dtype": "F32", "shape": [1]}}),
+        header({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}),
+        header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, "4"]}}),
+        header({"a": 5}),
+        b"\x02" + bytes(7) + b"[]",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+    ],
+)
+def test_what_is_no_safetensors_file_is_a_flaw(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    weights = read(tmp_path).weights["model.safetensors"]
+    assert weights.flaw
+    assert weights.tensors == {}
 
 
-@pytest.mark.parametrize("kept", [0.75, 0.2])
-def test_a_truncated_file_with_both_sizes(single: Path, kept: float) -> None:
-    path = single / "model.safetensors"
-    size = path.stat().st_size
-    content = path.read_bytes()[: int(size * kept)]
-    path.write_bytes(content)
-    ((code, place),) = codes(single)
-    assert place == "model.safetensors"
-    if kept > 0.5:
-        assert code == "truncated"
-        assert f"{len(content)} bytes of {size}" in checkpoint.problems(single)[0]
-    else:
-        assert code == "bad_header"
+def test_the_models_files_are_not_its_adapter_its_modules_or_a_second_copy(tmp_path: Path) -> None:
+    write(tmp_path, parts())
+    (tmp_path / "2_Dense").mkdir()
+    other = safetensors({"linear.weight": tensor((2, 2), 0)})
+    for name in ("adapter_model.safetensors", "consolidated.safetensors", "2_Dense/model.safetensors"):
+        (tmp_path / name).write_bytes(other)
+    found = read(tmp_path)
+    assert list(found.model_files) == ["model.safetensors"]
+    assert len(found.weights) == 4
+    (tmp_path / "model.safetensors").unlink()
+    assert list(read(tmp_path).model_files) == ["consolidated.safetensors"]
 
 
-def test_bytes_too_many_and_other_files_by_that_name(single: Path) -> None:
-    path = single / "model.safetensors"
-    with path.open("ab") as file:
-        file.write(b"xyz")
-    assert "3 bytes too long" in checkpoint.problems(single)[0]
-    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    assert "git lfs pull" in checkpoint.problems(single)[0]
-    path.write_bytes(b"")
-    assert codes(single) == [("bad_header", "model.safetensors")]
-
-
-@pytest.mark.parametrize("with_index", [True, False])
-def test_a_missing_shard(sharded: Path, with_index: bool) -> None:
-    (sharded / SHARDS[1]).unlink()
-    if not with_index:
-        (sharded / checkpoint.INDEX).unlink()
-    assert codes(sharded) == [("missing_shard", SHARDS[1])]
-
-
-def test_an_index_that_lacks_a_tensor_or_has_one_too_many(sharded: Path) -> None:
-    edit_index(sharded, lambda mapping: mapping.pop("model.norm.weight"))
-    assert codes(sharded) == [("index_lacks_tensor", "model.norm.weight")]
-    edit_index(sharded, lambda mapping: mapping.update({"model.norm.weight": SHARDS[0], "ghost": SHARDS[0]}))
-    assert codes(sharded) == [("missing_tensor", "ghost")]
-
-
-def test_two_weight_sets_name_both_files(sharded: Path) -> None:
-    save_file({name: np.zeros((4, 4), np.float32) for name in NAMES}, sharded / "model.safetensors")
-    places = [place for code, place in codes(sharded) if code == "two_weight_sets"]
-    assert places == [f"{shard} and model.safetensors" for shard in SHARDS]
-
-
-def test_an_unmerged_adapter(single: Path) -> None:
-    (single / "adapter_config.json").write_text("{}")
-    assert codes(single) == [("unmerged_adapter", "adapter_config.json")]
-
-
-def test_refusing_names_subject_place_and_remedy(single: Path) -> None:
-    (single / "tokenizer.json").unlink()
-    with pytest.raises(checkpoint.LintError, match=r"tiny: tokenizer\.json: missing.*; add one of .*no_tokenizer"):
-        checkpoint.refuse("tiny", checkpoint.lint_report(single))
+def test_hidden_files_are_no_part_of_it(tmp_path: Path) -> None:
+    write(tmp_path, parts())
+    for name in (".cache/huggingface/x.safetensors", ".git/x.safetensors"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"")
+    assert list(read(tmp_path).weights) == ["model.safetensors"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.cases import cases
 from tests.unit.plans import CONFIG, TARGETS, build, edited, locked, planned
 from typer.testing import CliRunner
 
-from hallmark import cli, history, lock
+from hallmark import cli, history, launcher, lock
 from hallmark.plan import Plan
 
 
@@ -101,6 +103,10 @@ def test_verify_names_what_is_damaged_in_the_store(plan: Plan) -> None:
     assert "file.txt" in run("verify", code=1)
 
 
+def test_verify_of_a_store_that_holds_nothing_is_no_success(plan: Plan) -> None:
+    assert "nothing of this plan is there" in run("verify", code=1)
+
+
 def test_verify_of_a_folder_that_is_no_bundle_fails(plan: Plan, tmp_path: Path) -> None:
     assert "not a bundle" in run("verify", str(tmp_path), code=1)
 
@@ -112,3 +118,45 @@ def test_gc_removes_nothing_in_a_dry_run(plan: Plan) -> None:
     assert place.exists()
     assert "removed 1 entries" in run("gc")
     assert not place.exists()
+
+
+def test_lint_prints_each_finding_with_its_remedy_and_what_was_not_checked(plan: Plan, tmp_path: Path) -> None:
+    output = run("lint", str(cases.make("vocab_rows_short", tmp_path)), code=1)
+    assert "error: tokenizer.json: 512 tokens, 500 rows in model.embed_tokens.weight  [tokens_beyond_rows]" in output
+    assert "take the tokenizer that belongs to the weights" in output
+    assert (
+        "not checked: tensors against the model class: the toolchain torch is not made yet; --make-toolchain" in output
+    )
+    assert "refused: 1 error" in output
+    assert "nothing is wrong in what was checked" in run("lint", str(cases.make("sound", tmp_path)))
+
+
+def test_lint_names_the_artifacts_that_a_trait_is_lost_in(plan: Plan, tmp_path: Path) -> None:
+    output = run("lint", str(cases.make("beyond_fp16", tmp_path)))
+    assert "[beyond_float16, for gguf/f16, openvino/fp16]" in output
+    assert "sound, but not for gguf/f16, openvino/fp16" in output
+
+
+def test_lint_as_json(plan: Plan, tmp_path: Path) -> None:
+    report = json.loads(run("lint", "--json", str(cases.make("rope_dynamic", tmp_path))))
+    assert [finding["code"] for finding in report["findings"]] == ["rope_not_carried"]
+    assert "gguf/q8_0" in report["artifacts"]["rope:dynamic"]
+    assert report["class"] is None
+    assert report["facts"]["architecture"] == "LlamaForCausalLM"
+
+
+def test_lint_of_no_folder_is_one_message(plan: Plan) -> None:
+    assert "nowhere: no such folder" in run("lint", "nowhere", code=1)
+
+
+@pytest.mark.slow
+def test_lint_uses_the_toolchain_when_it_is_made(
+    plan: Plan, tmp_path: Path, toolchain: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HALLMARK_CACHE")
+    toolchain("torch")
+    monkeypatch.setattr(launcher, "end_with_main", lambda: None)
+    output = run("lint", str(cases.make("dropped_tensor", tmp_path)), code=1)
+    assert "model.layers.1.mlp.down_proj.weight: 1 tensor of LlamaForCausalLM missing" in output
+    assert "not checked" not in output
+    assert run("lint", str(cases.make("sound", tmp_path))).strip() == "nothing is wrong"

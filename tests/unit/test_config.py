@@ -67,12 +67,15 @@ def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: 
         ("models.tiny.formats", {"gguf": ["q9"]}, ["models.tiny.formats.gguf.q9", "no variant 'q9'", "q8_0"]),
         ("models.tiny.formats", {"gguf": ["imatrix"]}, ["no variant 'imatrix'"]),
         ("models.tiny.formats", {"gguf": {"q8_0": {"options": {"tpye": 1}}}}, ["no option 'tpye'"]),
+        ("models.tiny.formats", {"gguf": {"q4_k_m": {"options": {"chunks": 1}}}}, ["no option 'chunks'"]),
         ("models.tiny.formats", {"gguf": {"Q8": {"base": "q8_0"}}}, ["models.tiny.formats.gguf", "Q8"]),
         ("models.tiny.measure", {"block": 3}, ["models.tiny.measure", "no option 'block'", "did you mean blocks?"]),
         ("models.tiny.measure", {"rounds": 0}, ["models.tiny.measure.rounds: 0 is not a whole number above 0"]),
+        ("models.tiny.measure", {"tokens": 1}, ["models.tiny.measure.tokens: 1 is below 2"]),
         ("models.tiny.measure", {"blocks": 1.5}, ["measure.blocks: 1.5 is not a whole number above 0"]),
         ("models.tiny.measure", {"warmup_tolerance": -1}, ["measure.warmup_tolerance: -1 is not a number above 0"]),
         ("models.tiny.measure", {"blocks": float("nan")}, ["measure.blocks: nan is not a whole number above 0"]),
+        ("models.tiny.measure", {"warmup_rounds": 2}, ["warmup_rounds: 2 must be more than warmup_window, 2"]),
         ("store", "", ["store"]),
         ("measure", {"causal-lm": {"rouns": 3}}, ["measure.causal-lm", "did you mean rounds?"]),
         ("models.tiny.source", {"kind": "hub"}, ["models.tiny.source", "repo"]),
@@ -90,6 +93,15 @@ def test_what_is_wrong_in_the_config_is_named(
     assert message.startswith("config.yaml: ")
     for part in parts:
         assert part in message
+
+
+def test_what_is_made_of_a_calibrated_variant_needs_calibration_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = changed(CONFIG, "models.tiny.formats.gguf", {"q4_k_m_imatrix": {}})
+    del raw["models"]["tiny"]["calibration"]
+    message = complaint(tmp_path, monkeypatch, raw)
+    assert "q4_k_m_imatrix: needs calibration data; set models.NAME.calibration" in message
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -96,3 +97,32 @@ def test_a_task_offers_what_the_plan_and_the_jobs_read(name: str) -> None:
     assert task.METRICS
     assert task.TIMES
     assert task.reference_bytes(tasks.defaults(task.OPTIONS), 1000) > 0
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_the_code_of_a_task_is_all_that_decides_its_accuracy(name: str) -> None:
+    task = tasks.get(name)
+    decide_nothing = {
+        "hallmark.tasks",
+        "hallmark.progress",
+        "hallmark.speed",
+        "hallmark.intervals",
+        "hallmark.sentence_modules",
+    }
+    for module in {task.__name__, *task.CODE} - {"hallmark.worker"}:  # which imports what it is asked to run
+        assert imported(module) - decide_nothing <= set(task.CODE), module
+    assert (
+        "hallmark.sentence_modules" in task.CODE or name == "causal-lm"
+    )  # whose half of hallmark.pytorch needs it not
+
+
+def imported(module: str) -> set[str]:
+    """The modules of ours that a module imports, also inside its functions."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    found = set()
+    for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "hallmark":
+            package = node.module in ("hallmark", "hallmark.run")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {str(node.module)}
+    return found

@@ -220,3 +220,12 @@ def test_a_number_just_over_its_limit_is_not_written_like_it():
     assert kl(0.100004)["why"] == "kl_mean 0.100004 nat > 0.1 (*/*/*)"
     size = verdict({"bytes": {"max": 100_000_000}}, inspected={"bytes": 100_000_001})
     assert size["why"] == "bytes 100,000,001 B > 100,000,000 (*/*/*)"
+
+
+def test_a_number_from_too_few_units_settles_nothing_and_measuring_it_again_would_not_help():
+    found = {"value": 5.0, "low": None, "high": None, "n": 2, "unit": ""}
+    judged = verdict({"decode_ratio": {"min": 1.0}}, speed={"decode_ratio": found})
+    assert (judged["verdict"], judged["noisy"]) == ("inconclusive", False)
+    assert judged["why"] == "decode_ratio 5 from 2 units, too few for an interval (*/*/*)"
+    unknown = {**found, "value": None}
+    assert verdict({"decode_ratio": {"min": 1.0}}, speed={"decode_ratio": unknown})["verdict"] == "fail"

@@ -23,6 +23,11 @@ SOURCE = {
     "model.layers.0.self_attn.q_proj.weight": np.ones((COLUMNS, COLUMNS), np.float32),
     "model.norm.weight": np.ones(COLUMNS, np.float32),
 }
+# What the inspection of a converted checkpoint counts, each 0.
+SOUND = (
+    "missing_tensors", "surplus_tensors", "shape_mismatches", "weight_mismatches", "uncompared_share",
+    "vocabulary_mismatch", "special_token_mismatch", "chat_template_mismatch", "rope_mismatch", "config_mismatch",
+)  # fmt: skip
 STORED = {
     "token_embd.weight": (ROWS, COLUMNS),
     "blk.0.attn_q.weight": (COLUMNS, COLUMNS),
@@ -88,9 +93,10 @@ def test_other_file_is_refused(tmp_path):
 
 def test_inspect(tmp_path):
     write_gguf(tmp_path / "model.gguf", kind=TYPES.Q8_0)
-    found = adapter.inspect(tmp_path)
+    source = write_checkpoint(tmp_path / "source", config={"tie_word_embeddings": True, "num_attention_heads": 4})
+    found = adapter.inspect(tmp_path, source, "causal-lm", {"type": "Q8_0"})
     elements = ROWS * COLUMNS + COLUMNS * COLUMNS + COLUMNS
-    assert found.metrics == {
+    assert {name: found.metrics[name] for name in list(found.metrics)[:6]} == {
         "tensors": 3,
         "parameters": elements,
         "bits_per_weight": 8 * ((elements - COLUMNS) / 32 * 34 + COLUMNS * 4) / elements,
@@ -294,7 +300,10 @@ for name in sys.argv[3:]:
         want = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
         first = runner.prefill(ids)
         second = runner.decode(first)
+        scores = runner.scores()
         found[name] = {
+            "scores": int(scores.argmax()) == second and scores.shape == (512,),
+            "stops": sorted(runner.stops),
             "kl": float((want.exp() * (want - got)).sum(-1).mean()),
             "repeats": runner.prefill(ids) == first == int(got[-1].argmax()) and runner.decode(first) == second,
             "follows": second == int(runner.logits([*ids, first])[-1].argmax()),
@@ -340,8 +349,13 @@ def test_conversions_do_not_depend_on_names(converted):
 
 
 @pytest.mark.slow
-def test_quantisation_is_what_was_asked(converted):
-    found = {name: adapter.inspect(converted[0] / name) for name in ("f16", "q8_0", "q4_k_m", "q4_k_m_imatrix")}
+def test_quantisation_is_what_was_asked(converted, tiny_llama):
+    found = {
+        name: adapter.inspect(converted[0] / name, tiny_llama, "causal-lm", adapter.SPEC.variants[name].options)
+        for name in ("f16", "q8_0", "q4_k_m", "q4_k_m_imatrix")
+    }
+    for inspection in found.values():
+        assert [name for name in SOUND if inspection.metrics[name]] == []
     sizes = [found[name].metrics["bits_per_weight"] for name in ("f16", "q8_0", "q4_k_m")]
     assert sizes == sorted(sizes, reverse=True)
     assert {inspection.metrics["nonfinite"] for inspection in found.values()} == {0}
@@ -354,6 +368,7 @@ def test_float_artifacts_answer_like_the_source(toolchain, tiny_llama, converted
     names = ("f32", "f16", "q8_0", "q4_k_m")
     found = json.loads(run_in(toolchain("llama_cpp"), RUN, tiny_llama, converted[0], *names))
     assert all(answer["repeats"] and answer["follows"] and answer["finite"] for answer in found.values())
+    assert all(answer["scores"] and answer["stops"] == [2] for answer in found.values())
     assert found["f32"]["kl"] < 1e-6
     assert found["f16"]["kl"] < 1e-5
     assert found["q8_0"]["kl"] < found["q4_k_m"]["kl"] < 0.1

@@ -30,6 +30,13 @@ def test_a_plan_is_remembered_once_until_it_changes(plan: Plan) -> None:
     assert history.places(plan.root, 2) == {node.place for each in (plan, other) for node in each.nodes()}
 
 
+def test_checkouts_that_take_turns_do_not_push_out_what_was_before_them(plan: Plan) -> None:
+    others = [planned(edited(CONFIG, "hardware_class", name)) for name in ("first", "second")]
+    for each in (plan, *others, *others, *others):
+        history.remember(each)
+    assert history.places(plan.root, 3) == {node.place for each in (plan, *others) for node in each.nodes()}
+
+
 def test_no_plan_is_no_place(plan: Plan) -> None:
     assert history.places(plan.root, 5) == set()
     history.remember(plan)

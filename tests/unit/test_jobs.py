@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import json
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -11,11 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.cases.checkpoints import parts
+from tests.cases.checkpoints import write as write_checkpoint
 from tests.unit.plans import build, planned
 
-from hallmark import bodies, jobs, store
+from hallmark import bodies, jobs, speed, store, toolchains
 from hallmark.node import Node
-from hallmark.plan import Plan
+from hallmark.plan import Artifact, Plan
 
 
 @pytest.fixture
@@ -62,6 +67,23 @@ def write(job: jobs.Job) -> Mapping[str, Any]:
     return {"result": 7}
 
 
+def ready(plan: Plan, convert: Node, *findings: dict[str, str]) -> None:
+    """Build what a conversion reads and waits for, lint with these findings."""
+    report = {"findings": findings, "facts": {"architecture": "LlamaForCausalLM"}}
+    build(plan, convert.inputs["source"])
+    build(plan, convert.after["lint"], {"lint.json": json.dumps(report)})
+
+
+def ready_to_inspect(plan: Plan, artifact: Artifact) -> None:
+    for node in artifact.inspect.inputs.values():
+        build(plan, node)
+
+
+def read_by(plan: Plan, node: Node) -> dict[str, str]:
+    """The digests of what an entry is made from, by role."""
+    return {role: store.read(plan.root / other.place).digest for role, other in node.inputs.items()}
+
+
 def left(plan: Plan) -> list[Path]:
     return [path for path in plan.root.rglob("*") if path.is_file()]
 
@@ -72,31 +94,31 @@ def test_every_rule_that_writes_an_entry_has_a_body(plan: Plan) -> None:
 
 def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan: Plan) -> None:
     artifact = plan.artifacts[0]
-    build(plan, artifact.convert)
+    ready_to_inspect(plan, artifact)
     log = run(plan, artifact.inspect, write)
     entry = store.verify(plan.root / artifact.inspect.place)
     assert (entry.files / "made.txt").read_text() == "tiny/gguf/f16"
     assert entry.manifest["components"] == artifact.inspect.components
-    assert entry.manifest["inputs"] == {"artifact": store.read(plan.root / artifact.convert.place).digest}
+    assert entry.manifest["inputs"] == read_by(plan, artifact.inspect)
     assert entry.manifest["notes"]["result"] == 7
     assert "said by a tool" in log
 
 
 def test_an_entry_that_is_there_is_kept_unless_its_input_was_built_again_with_other_bytes(plan: Plan) -> None:
     artifact = plan.artifacts[0]
-    build(plan, artifact.convert)
+    ready_to_inspect(plan, artifact)
     run(plan, artifact.inspect, write)
     run(plan, artifact.inspect, lambda job: pytest.fail("made twice"))
     store.set_aside(plan.root, plan.root / artifact.convert.place)
-    again = build(plan, artifact.convert, {"file.txt": "other bytes under the same key"})
+    build(plan, artifact.convert, {"file.txt": "other bytes under the same key"})
     run(plan, artifact.inspect, write)
     entry = store.verify(plan.root / artifact.inspect.place)
-    assert entry.manifest["inputs"] == {"artifact": store.read(again).digest}
+    assert entry.manifest["inputs"] == read_by(plan, artifact.inspect)
 
 
 def test_an_entry_with_a_readable_name_gets_its_link(plan: Plan) -> None:
     convert = plan.artifacts[0].convert
-    build(plan, convert.inputs["source"])
+    ready(plan, convert)
     run(plan, convert, write)
     assert Path("artifacts/tiny/gguf/f16/made.txt").read_text() == "tiny/gguf/f16"
 
@@ -135,7 +157,7 @@ def test_a_full_disk_is_said_in_words(plan: Plan) -> None:
 def test_a_conversion_that_leaves_out_a_promised_file_fails(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "launch", lambda *arguments, **named: {"result": {}})
     convert = plan.artifacts[0].convert
-    build(plan, convert.inputs["source"])
+    ready(plan, convert)
     log = run(plan, convert, bodies.convert, code=1)
     assert "tiny/gguf/f16: the conversion ended well but left no model.gguf" in log
     assert not convert.manifest(plan.root).exists()
@@ -151,8 +173,87 @@ def test_a_worker_gets_the_threads_of_the_plan(plan: Plan, monkeypatch: pytest.M
 
     monkeypatch.setattr(bodies, "launch", launch)
     convert = plan.artifacts[0].convert
-    build(plan, convert.inputs["source"])
+    ready(plan, convert)
     run(plan, convert, bodies.convert)
     assert asked[0]["options"]["threads"] == convert.cpus
     assert asked[0]["options"]["type"] == "F16"
     assert asked[0]["inputs"] == {"source": str(plan.root.absolute() / convert.inputs["source"].place / "files")}
+
+
+def test_a_conversion_that_lint_refuses_does_no_work_and_others_go_on(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(toolchain: Path, request: Mapping[str, Any], **named: Any) -> Mapping[str, Any]:
+        asked.append(request["action"])
+        (Path(request["out"]) / "model.gguf").write_bytes(b"x")
+        return {"result": {}}
+
+    asked: list[str] = []
+    monkeypatch.setattr(bodies, "launch", launch)
+    finding = {"level": "error", "code": "beyond_float16", "place": "norm", "message": "7e4", "remedy": "another"}
+    half, other = plan.artifacts[0].convert, plan.artifacts[1].convert
+    ready(plan, half, {**finding, "trait": "float16"})
+    log = run(plan, half, bodies.convert, code=1)
+    assert "LintError: tiny/gguf/f16: norm: 7e4; another [beyond_float16]; artifacts that can: gguf/q8_0" in log
+    assert asked == []
+    build(plan, other.inputs["f32"])
+    run(plan, other, bodies.convert)
+    assert asked == ["convert"]
+
+
+def test_what_lint_has_learnt_to_refuse_is_not_released_from_a_warm_store(plan: Plan) -> None:
+    finding = {"level": "error", "code": "beyond_float16", "place": "norm", "message": "7e4", "remedy": "another"}
+    report = {"findings": [{**finding, "trait": "float16"}], "facts": {"architecture": "LlamaForCausalLM"}}
+    chosen = {"selected": "gguf/f16", "candidates": [{"artifact": "gguf/q8_0"}, {"artifact": "gguf/f16"}]}
+    content = {"lint.json": json.dumps(report), "selection.json": json.dumps(chosen), "verdict.json": "{}"}
+    bundle = next(choice.bundle for choice in plan.choices if choice.target == "cpu-llamacpp")
+    for node in {node.place: node for node in bundle.inputs.values()}.values():
+        build(plan, node, content)
+    log = run(plan, bundle, bodies.bundle, code=1)
+    assert "LintError: tiny/cpu-llamacpp: gguf/f16: norm: 7e4; another [beyond_float16]; artifacts that can: " in log
+
+
+def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = plan.artifacts[0]
+    for node in artifact.speed.inputs.values():
+        build(plan, node)
+    cache = Path("cache")
+    held: list[bool] = []
+
+    def measure(*arguments: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        with (cache / f"machine-{platform.node()}.lock").open("a") as lock, pytest.raises(BlockingIOError):
+            held.append(True)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return {}, {}, {}
+
+    monkeypatch.setattr(toolchains, "cache_folder", lambda: cache)
+    monkeypatch.setattr(speed, "measure", measure)
+    run(plan, artifact.speed, bodies.measure_speed)
+    assert held == [True]
+
+
+def test_lint_asks_the_toolchain_and_refuses_what_must_not_be_converted(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker answers here; what it really says is tested where lint is."""
+    asked: list[Mapping[str, Any]] = []
+    answer = {"class": "LlamaForCausalLM", "missing": ["a"], "surplus": [], "shapes": [], "incomplete": [],
+              "tied": [], "failure": ""}  # fmt: skip
+
+    def launch(toolchain: Path, request: Mapping[str, Any], **named: Any) -> Mapping[str, Any]:
+        asked.append(request)
+        return {"result": answer}
+
+    monkeypatch.setattr(bodies, "launch", launch)
+    source = plan.artifacts[0].convert.inputs["source"]
+    build(plan, source)
+    made = parts()
+    write_checkpoint(plan.root / source.place / "files", made)
+    monkeypatch.setattr(store, "verify", lambda place, memory=None: store.read(place))
+    log = run(plan, plan.artifacts[0].convert.after["lint"], bodies.lint, code=1)
+    assert "LintError: tiny: a: 1 tensor of LlamaForCausalLM missing in the files: a" in log
+    assert (asked[0]["action"], asked[0]["options"]["remote_code"]) == ("compare", False)
+    answer["missing"] = []
+    run(plan, plan.artifacts[0].convert.after["lint"], bodies.lint)
+    entry = store.read(plan.root / plan.artifacts[0].convert.after["lint"].place)
+    assert entry.json("lint.json")["class"]["class"] == "LlamaForCausalLM"

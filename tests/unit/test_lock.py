@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
     (folder / "README.md").write_text("card")
     tensors = {"a": np.zeros((4, 8), np.float32), "b": np.zeros(8, np.float16)}
     save_file(tensors, folder / "model.safetensors")
@@ -40,7 +40,9 @@ def model(tmp_path: Path) -> Path:
 def config(models: dict[str, Any] | None = None, data: dict[str, Any] | None = None) -> Any:
     """What `lock_sources` reads of a config."""
     return SimpleNamespace(
-        models={name: SimpleNamespace(source=source) for name, source in (models or {}).items()},
+        models={
+            name: SimpleNamespace(source=source, allow_remote_code=False) for name, source in (models or {}).items()
+        },
         data={name: SimpleNamespace(source=source) for name, source in (data or {}).items()},
     )
 
@@ -155,3 +157,25 @@ def test_no_file_is_an_empty_lock_and_a_wrong_one_is_named(tmp_path: Path) -> No
     path.write_text("models: {tiny: {source: {kind: path, folder: x}, files: {a: {size: 1, sha256: no}}}}\n")
     with pytest.raises(ConfigError, match=r"models\.tiny\.files\.a\.sha256"):
         lock.read(path)
+
+
+def test_code_of_a_models_own_is_refused_or_pinned_where_it_is_allowed(
+    wanted: Any, model: Path, tmp_path: Path
+) -> None:
+    described = {**CONFIG, "auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
+    (model / "config.json").write_text(json.dumps(described))
+    (model / "modeling_own.py").write_text("")
+    with pytest.raises(ConfigError, match=r"models\.tiny: config\.json: asks for code of its own.*allow_remote_code"):
+        lock.lock_sources(wanted, lock.Lock(), tmp_path)
+    wanted.models["tiny"].allow_remote_code = True
+    found, _ = lock.lock_sources(wanted, lock.Lock(), tmp_path)
+    assert "modeling_own.py" in found.models["tiny"].files
+    into = tmp_path / "copy"
+    sources.fetch(found.models["tiny"].source, found.models["tiny"].part("weights"), into, "weights", tmp_path)
+    assert (into / "modeling_own.py").exists()
+
+
+def test_rotary_scaling_is_a_fact_that_the_plan_can_use(wanted: Any, model: Path, tmp_path: Path) -> None:
+    (model / "config.json").write_text(json.dumps({**CONFIG, "rope_scaling": {"rope_type": "dynamic", "factor": 2}}))
+    found, _ = lock.lock_sources(wanted, lock.Lock(), tmp_path)
+    assert found.models["tiny"].facts["rope"] == ["dynamic"]

@@ -16,6 +16,11 @@ from hallmark.formats import onnx as adapter
 from hallmark.onnx_file import DamagedOnnx
 
 FLOAT, UINT8, INT64, HALF, BFLOAT = 1, 2, 7, 10, 16
+# What the inspection of a converted checkpoint counts, each 0.
+SOUND = (
+    "missing_tensors", "shape_mismatches", "weight_mismatches", "special_token_mismatch",
+    "chat_template_mismatch", "rope_mismatch", "config_mismatch", "baked_axes", "external_data_mismatch",
+)  # fmt: skip
 SCRIPTS = Path(adapter.__file__).parents[2]
 
 
@@ -173,14 +178,15 @@ def test_inspection_tells_structure_and_text(tmp_path):
         json.dumps({"bos_token": {"content": "<s>"}, "chat_template": "{{ x }}"})
     )
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
-    found = adapter.inspect(tmp_path)
-    assert found.metrics == {
+    found = adapter.inspect(tmp_path, tmp_path, "causal-lm", dict(adapter.SPEC.variants["int4"].options))
+    told = {
         "tensors": 5, "parameters": 704, "bits_per_weight": 8 * (320 + 80 + 10 + 256 + 16) / 704, "nonfinite": 0,
         "opset": 18, "vocab_size": 10,
     }  # fmt: skip
+    assert {name: found.metrics[name] for name in told} == told
     assert found.facts["special_tokens"] == {"<s>": 1}
-    assert found.facts["special_token_ids"] == {"bos": 1}
-    assert found.facts["stop_tokens"] == {"generation_config.json": [2, 3]}
+    assert found.facts["special_token_ids"] == {"bos": [1], "eos": [2, 3]}
+    assert found.facts["stop_tokens"] == [2, 3]
     assert found.facts["chat_template"]["characters"] == 7
     assert found.facts["free_dimensions"] == ["batch", "sequence"]
 
@@ -291,10 +297,15 @@ for name in names:
     with onnx.open(root / name, task, {"threads": 1}) as runner:
         answer = runner.embed(given) if task != "causal-lm" else runner.logits(given)
         found[name] = {"answer": answer.tolist(), "ids": [runner.encode(text) for text in texts]}
-        if task == "causal-lm":
+        if task != "causal-lm":
+            found[name]["together"] = runner.embed_together(given).tolist()
+        else:
             greedy = [int(row.argmax()) for row in answer]
             steps = [runner.prefill(given[:5]), *(runner.decode(token) for token in given[5:])]
             found[name]["follows"] = steps == greedy[4:]
+            scores = runner.scores()
+            found[name]["scores"] = int(scores.argmax()) == steps[-1] and scores.shape == (512,)
+            found[name]["stops"] = sorted(runner.stops)
 print(json.dumps(found))
 """
 ENCODER = """
@@ -373,12 +384,18 @@ def test_language_models_answer_like_the_source(toolchain, tiny_llama, language_
     for name, limit in limits.items():
         assert np.abs(np.array(found[name]["answer"]) - expected).max() < limit * np.abs(expected).max(), name
         assert found[name]["ids"] == source["ids"], name
+        assert found[name]["scores"] and found[name]["stops"] == [2], name
     assert found["fp32"]["follows"] and found["int8"]["follows"]
 
 
 @pytest.mark.slow
-def test_realised_types_are_what_was_asked(language_model):
-    found = {name: adapter.inspect(language_model[0] / name) for name in ("fp32", "int8_dynamic", "int8", "int4")}
+def test_realised_types_are_what_was_asked(language_model, tiny_llama):
+    found = {
+        name: adapter.inspect(language_model[0] / name, tiny_llama, "causal-lm", adapter.SPEC.variants[name].options)
+        for name in ("fp32", "int8_dynamic", "int8", "int4")
+    }
+    for inspection in found.values():
+        assert [name for name in SOUND if inspection.metrics[name]] == []
     assert {inspection.metrics["nonfinite"] for inspection in found.values()} == {0}
     assert {inspection.metrics["vocab_size"] for inspection in found.values()} == {512}
     assert found["int4"].facts["types"]["int4/32"]["tensors"] > 0
@@ -397,6 +414,8 @@ def test_encoders_answer_like_the_source(toolchain, encoder):
         cosines = (np.array(found[name]["answer"]) * np.array(expected["answer"])).sum(1)
         assert 1 - cosines.min() < limit, name
         assert found[name]["ids"] == expected["ids"], name
+    alone, together = (np.array(found["fp32"][how]) for how in ("answer", "together"))
+    assert (alone * together).sum(1).min() > 0.99999, "padding changes the answer"
 
 
 @pytest.mark.slow
@@ -453,6 +472,36 @@ save_file(found, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(subprocess.CalledProcessError) as failure:
         run_in(toolchain("onnx_genai"), code, source, tmp_path / "out", "int8")
     assert "the builder has misread this model" in failure.value.stdout
+
+
+@pytest.mark.slow
+def test_a_model_with_two_kinds_of_attention_is_built_and_answers_short_texts(toolchain, tiny_llama, tmp_path):
+    """Gemma 3 has a rotary base for each kind of layer, and a sliding window longer than the text that is asked."""
+    source = shutil.copytree(tiny_llama, tmp_path / "source")
+    write = """
+import json, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+folder = Path(sys.argv[1])
+torch.manual_seed(0)
+config = Gemma3TextConfig(hidden_size=128, intermediate_size=384, num_hidden_layers=6, num_attention_heads=2,
+                          head_dim=64, num_key_value_heads=1, vocab_size=512, max_position_embeddings=512,
+                          sliding_window=64, bos_token_id=1, eos_token_id=2, pad_token_id=0, query_pre_attn_scalar=64)
+state = Gemma3ForCausalLM(config).state_dict()
+save_file({name: tensor.contiguous() for name, tensor in state.items() if name != "lm_head.weight"},
+          folder / "model.safetensors", metadata={"format": "pt"})
+(folder / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": ["Gemma3ForCausalLM"]}))
+"""
+    run_in(toolchain("onnx_genai"), write, source)
+    kept = (
+        CONVERT.replace("    onnx.convert(", "    made = onnx.convert(")
+        + "    print(made['correlation_with_source'])\n"
+    )
+    assert float(run_in(toolchain("onnx_genai"), kept, source, tmp_path / "out", "int8").splitlines()[-1]) > 0.99
+    settings = json.loads((tmp_path / "out/int8/genai_config.json").read_text())["model"]["decoder"]
+    assert settings["sliding_window"]["window_size"] == 64
 
 
 @pytest.mark.slow

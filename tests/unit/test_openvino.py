@@ -12,11 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hallmark import openvino_ir
+from hallmark import openvino_export, openvino_ir
 from hallmark.formats import openvino
 from hallmark.openvino_ir import DamagedIR
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
+INT4 = dict(openvino.SPEC.variants["int4"].options)
+# What the inspection of a converted checkpoint counts, each 0.
+SOUND = (
+    "missing_tensors", "shape_mismatches", "weight_mismatches", "special_token_mismatch",
+    "chat_template_mismatch", "rope_mismatch", "config_mismatch", "baked_axes",
+)  # fmt: skip
 MEMBERS = {"bf16": "<u2", "f16": "<f2", "f32": "<f4"}
 
 
@@ -29,8 +35,8 @@ def port(kind, names, shape):
     return f'<port id="0" precision="{kind}" names="{names}">{dims}</port>'
 
 
-def write_ir(folder, constants, *, states=(), outputs=None, notes="", name="openvino_model"):
-    """An IR that holds `constants` (name, type, shape, bytes), written by hand."""
+def write_ir(folder, constants, *, states=(), outputs=None, notes="", name="openvino_model", readers=None):
+    """An IR that holds `constants` (name, type, shape, bytes), written by hand; `readers` (type, name) read some."""
     layers, blob = (
         [layer(0, "input_ids", "Parameter", "", f"<output>{port('I64', 'input_ids', (-1, -1))}</output>")],
         b"",
@@ -40,12 +46,18 @@ def write_ir(folder, constants, *, states=(), outputs=None, notes="", name="open
         described = f'<data element_type="{kind}" shape="{", ".join(map(str, shape))}" {where}/>'
         layers.append(layer(len(layers), constant, "Const", described))
         blob += data
+    edges = ""
+    for number, (constant, *_) in enumerate(constants, start=1):
+        for kind, operation in (readers or {}).get(constant, ()):
+            edges += f'<edge from-layer="{number}" from-port="0" to-layer="{len(layers)}" to-port="0"/>'
+            layers.append(layer(len(layers), operation, kind, ""))
     for state in states:
         layers.append(layer(len(layers), "ReadValue_1", "ReadValue", f'<data variable_id="{state}"/>'))
     for output, shape in (outputs or {"logits": (-1, -1, 7)}).items():
         ports = f"<input>{port('FP32', '', shape)}</input>"
         layers.append(layer(len(layers), "Result_9", "Result", "", ports).replace(">", f' output_names="{output}">', 1))
-    text = f'<?xml version="1.0"?>\n<net name="m" version="11"><layers>{"".join(layers)}</layers><edges/>{notes}</net>'
+    parts = f"<layers>{''.join(layers)}</layers><edges>{edges}</edges>{notes}"
+    text = f'<?xml version="1.0"?>\n<net name="m" version="11">{parts}</net>'
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.xml").write_text(text)
     (folder / f"{name}.bin").write_bytes(blob)
@@ -81,16 +93,11 @@ def artifact(tmp_path):
 
 
 def test_inspect_counts_weights_and_not_their_scales(artifact):
-    found = openvino.inspect(artifact)
+    found = openvino.inspect(artifact, artifact, "causal-lm", INT4)
     size = (artifact / "openvino_model.bin").stat().st_size
-    assert found.metrics == {
-        "tensors": 2,
-        "parameters": 24,
-        "bits_per_weight": 8 * size / 24,
-        "nonfinite": 0,
-        "stateful": 1,
-        "vocab_size": 7,
-    }
+    told = {"tensors": 2, "parameters": 24, "bits_per_weight": 8 * size / 24, "nonfinite": 0, "stateful": 1}
+    assert {name: found.metrics[name] for name in told} == told
+    assert found.metrics["vocab_size"] == 7
     assert found.facts["types"] == {
         "f32": {"tensors": 1, "parameters": 8},
         "u4 group 4": {"tensors": 1, "parameters": 16},
@@ -98,7 +105,7 @@ def test_inspect_counts_weights_and_not_their_scales(artifact):
 
 
 def test_inspect_reports_ports_states_and_the_tokenizers_own_notes(artifact):
-    facts = openvino.inspect(artifact).facts
+    facts = openvino.inspect(artifact, artifact, "causal-lm", INT4).facts
     assert facts["inputs"] == {"input_ids": {"type": "i64", "shape": [-1, -1]}}
     assert facts["outputs"] == {"logits": {"type": "f32", "shape": [-1, -1, 7]}}
     assert facts["states"] == 2
@@ -120,7 +127,7 @@ def test_nan_in_a_scale_is_found_by_inspect(tmp_path, artifact):
     content = bytearray(weights.read_bytes())
     content[10:12] = np.float16("nan").tobytes()
     weights.write_bytes(content)
-    found = openvino.inspect(artifact)
+    found = openvino.inspect(artifact, artifact, "causal-lm", INT4)
     assert found.metrics["nonfinite"] == 1
     assert found.facts["nonfinite_in"] == {"layer.weight/scale": 1}
 
@@ -129,7 +136,7 @@ def test_a_short_weight_file_is_refused(artifact):
     weights = artifact / "openvino_model.bin"
     weights.write_bytes(weights.read_bytes()[:-20])
     with pytest.raises(DamagedIR, match=r"openvino_model\.bin: has 42 bytes, norm\.weight ends at 50"):
-        openvino.inspect(artifact)
+        openvino.inspect(artifact, artifact, "causal-lm", INT4)
 
 
 @pytest.mark.parametrize("keep", [0, 0.3, 0.9])
@@ -138,7 +145,7 @@ def test_a_cut_description_is_refused(artifact, keep):
     text = path.read_text()
     path.write_text(text[: int(len(text) * keep)])
     with pytest.raises(DamagedIR, match=r"openvino_model\.xml: not a whole IR file"):
-        openvino.inspect(artifact)
+        openvino.inspect(artifact, artifact, "causal-lm", INT4)
 
 
 def test_entities_are_refused(tmp_path):
@@ -195,6 +202,7 @@ def compare(torch, runner):
     ids = torch.encode("The import statement, and 12 more: a  test.")
     found = runner.logits(ids)
     steps = [runner.prefill(ids[:5]), *(runner.decode(token) for token in ids[5:])]
+    scores = runner.scores()
     answer = [runner.prefill(runner.encode("A "))]
     while len(answer) < 6:
         answer.append(runner.decode(answer[-1]))
@@ -202,6 +210,8 @@ def compare(torch, runner):
         "tokens": runner.encode("The import statement, and 12 more: a  test.") == ids,
         "worst": float(np.abs(torch.logits(ids) - found).max()),
         "steps": steps == found.argmax(-1)[4:].tolist(),
+        "scores": int(scores.argmax()) == steps[-1] and scores.shape == (512,),
+        "stops": sorted(runner.stops),
         "answer": torch.tokenizer.decode(answer, skip_special_tokens=True),
         "about": runner.about,
     }
@@ -223,8 +233,10 @@ source, files, *texts = sys.argv[1:]
 torch = Encoder(Path(source), 1)
 with openvino.open(Path(files), "sentence-similarity", {"threads": 1}) as runner:
     vectors, ids = runner.embed(texts), [runner.encode(text) for text in texts]
+    together = float((vectors * runner.embed_together(texts)).sum(1).min())
 expected = np.concatenate([torch.embed([text]) for text in texts])
-print("\\n" + json.dumps({"worst": float((vectors * expected).sum(1).min()), "ids": ids, "vectors": vectors.tolist()}))
+worst = float((vectors * expected).sum(1).min())
+print("\\n" + json.dumps({"worst": worst, "together": together, "ids": ids, "vectors": vectors.tolist()}))
 """
 BERT = """
 import json, sys
@@ -362,26 +374,29 @@ def digests(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("variant", "worst"), [("fp16", 2e-3), ("int8", 0.1), ("int4", 1.0), ("int4_awq", 1.0)])
-def test_a_language_model_answers_like_its_source(language_models, answers, variant, worst):
+def test_a_language_model_answers_like_its_source(language_models, answers, tiny_llama, variant, worst):
     files, _ = language_models[variant]
     assert [name for name in openvino.SPEC.files["causal-lm"] if not (files / name).is_file()] == []
     found = answers[variant]
     assert found["tokens"]
     assert found["worst"] < worst
     assert found["steps"] or variant != "fp16"  # quantised activations differ between a prompt and a step
+    assert found["scores"]
+    assert found["stops"] == [2]
     assert found["about"]["logits_of_last_position_only"]
-    metrics = openvino.inspect(files).metrics
+    metrics = openvino.inspect(files, tiny_llama, "causal-lm", openvino.SPEC.variants[variant].options).metrics
+    assert [name for name in SOUND if metrics[name]] == []
     assert metrics["vocab_size"] == 512
     assert metrics["stateful"] == 1
     assert metrics["nonfinite"] == 0
 
 
 @pytest.mark.slow
-def test_what_was_done_is_recorded(language_models):
+def test_what_was_done_is_recorded(language_models, tiny_llama):
     assert language_models["int4_awq"][1]["calibration_samples"] == 4
     files, done = language_models["int4"]  # 1024 asked; there are 256 and 512 columns, of which NNCF takes the smaller
     assert set(done["types"]) == {"f32", "u4 group 256", "u8 row"}
-    assert openvino.inspect(files).facts["types"] == done["types"]
+    assert openvino.inspect(files, tiny_llama, "causal-lm", INT4).facts["types"] == done["types"]
 
 
 @pytest.mark.slow
@@ -413,6 +428,7 @@ def test_an_encoder_answers_like_its_source(run, convert, toolchain, tmp_path):
     texts = ["a b c.", "d", "a b c d e f g h i j k l"]
     found = run(ENCODE, source, files, *texts)
     assert found["worst"] > 0.99999
+    assert found["together"] > 0.99999, "padding changes the answer"
     assert [len(ids) for ids in found["ids"]] == [6, 3, 8]
     (files / "run.py").write_text(openvino.usage("sentence-similarity", {}).files["run.py"])
     command = [toolchain("openvino"), files / "run.py", *texts]
@@ -473,3 +489,14 @@ def test_the_table_of_architectures_is_the_toolchains(run):
     found = run(ARCHITECTURES)
     assert set(found["lms"]) == LANGUAGE_MODELS - BEYOND_ITS_LIMIT
     assert set(found["encoders"]) == ENCODERS
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"bits": 5}, "bits is 5"), ({"group_size": -7}, "group_size is -7"), ({"group_size": 0}, "is 0")],
+)
+def test_a_recipe_that_the_quantiser_would_read_as_another_is_refused(changed, said):
+    openvino_export.check(openvino.INT4)
+    openvino_export.check({**openvino.INT4, "group_size": -1})
+    with pytest.raises(ValueError, match=said):
+        openvino_export.check({**openvino.INT4, **changed})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, keys, locked, planned
 
-from hallmark import devices, digest
+from hallmark import devices, digest, history, lock, upkeep
 from hallmark.config import ConfigError
+from hallmark.plan import Plan
 
 CHAIN = ("convert", "inspect", "measure_accuracy", "measure_speed")
 
@@ -93,6 +94,28 @@ def test_an_option_of_a_variant_moves_its_chain() -> None:
     assert moved == chain("gguf/q8_0") | after
 
 
+def test_an_intermediate_variant_takes_the_options_that_its_user_has_not() -> None:
+    path = "models.tiny.formats.gguf"
+    many = {"f16": {}, "q8_0": {}, "q4_k_m_imatrix": {}, "q5_k_m_imatrix": {"options": {"chunks": 5, "type": "Q5_K_S"}}}
+    recipes = {
+        (node.name, node.recipe["options"].get("chunks")): node.recipe["options"]
+        for node in planned(edited(CONFIG, path, many)).nodes()
+        if node.verb == "convert" and node.name.startswith("tiny/gguf/")
+    }
+    assert recipes[("tiny/gguf/imatrix", 40)] == {"chunks": 40, "tokens": 512}
+    assert recipes[("tiny/gguf/imatrix", 5)] == {"chunks": 5, "tokens": 512}
+    assert recipes[("tiny/gguf/q5_k_m_imatrix", None)] == {"type": "Q5_K_S"}
+    assert recipes[("tiny/gguf/f32", None)] == {"type": "F32"}
+
+
+def test_what_is_made_of_another_variant_is_made_of_it_as_configured() -> None:
+    per_tensor = {"fp32": {"options": {"precision": "fp16"}}, "int8_dynamic": {}}
+    plan = planned(edited(CONFIG, "models.tiny.formats.onnx", per_tensor))
+    made = {node.name: node for node in plan.nodes() if node.verb == "convert"}
+    assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].recipe["options"]["precision"] == "fp16"
+    assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].key == made["tiny/onnx/fp32"].key
+
+
 def test_a_gate_moves_no_measurement() -> None:
     stricter = edited(TARGETS, "policies.default.causal-lm", {"*/gguf/*": {"kl_mean": {"max": 0.4}}})
     moved = changed(planned(), planned(targets=stricter))
@@ -104,7 +127,7 @@ def test_a_gate_moves_no_measurement() -> None:
     [("blocks", "measure_accuracy", "convert"), ("rounds", "measure_speed", "measure_accuracy")],
 )
 def test_a_measuring_option_moves_what_it_measures(option: str, moves: str, keeps: str) -> None:
-    moved = verbs(changed(planned(), planned(edited(CONFIG, "models.tiny.measure", {option: 7}))))
+    moved = verbs(changed(planned(), planned(edited(CONFIG, "models.tiny.measure", {option: 70}))))
     assert moves in moved
     assert keeps not in moved
 
@@ -122,6 +145,18 @@ def test_a_module_moves_what_it_decides(monkeypatch: pytest.MonkeyPatch) -> None
     assert verbs(after) == {"measure_speed", "judge", "select", "bundle", "report"}
 
 
+def test_a_speed_measurement_is_told_the_limits_that_any_target_holds_it_to() -> None:
+    targets = edited(TARGETS, "targets.laptop", {"candidates": ["gguf/q8_0"], "policy": "strict"})
+    strict = {"*/*/*": {"decode_ratio": {"min": 2.0}, "load_s": {"max": 3.0}, "kl_mean": {"max": 0.1}}}
+    targets = edited(targets, "policies.strict", {"causal-lm": strict})
+    told = {
+        node.name: node.job()["hints"]["limits"] for node in planned(targets=targets).nodes() if "speed" in node.verb
+    }
+    assert told["tiny/gguf/q8_0"] == {"decode_ratio": [1.0, 2.0], "load_s": [3.0]}
+    assert told["tiny/gguf/f16"] == {"decode_ratio": [1.0]}
+    assert told["tiny/onnx/fp32"] == {}
+
+
 def test_a_device_that_is_not_here_is_part_of_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned()
     before_keys = keys(before)
@@ -133,15 +168,82 @@ def test_a_device_that_is_not_here_is_part_of_the_verdict(monkeypatch: pytest.Mo
     assert all(node.recipe["present"] is False for node in after.nodes() if node.verb == "judge")
 
 
+def measure_and_judge(plan: Plan, verdict: dict[str, bool]) -> None:
+    """Build what a run builds of tiny/gguf/q8_0 after its conversion, with this verdict."""
+    artifact = next(artifact for artifact in plan.artifacts if artifact.name == "tiny/gguf/q8_0")
+    for node in (artifact.accuracy, artifact.speed, artifact.judges["cpu-llamacpp"]):
+        if not (plan.root / node.place).exists():
+            build(plan, node, {"verdict.json": json.dumps(verdict)})
+
+
 def test_a_speed_that_was_too_noisy_to_judge_is_measured_once_more() -> None:
     first = planned()
-    judge = next(node for node in first.nodes() if node.name == "tiny/gguf/q8_0/cpu-llamacpp")
-    build(first, judge, {"verdict.json": json.dumps({"noisy": True})})
+    measure_and_judge(first, {"noisy": True})
     second = planned()
     speed = {node.name: node for node in second.nodes() if node.verb == "measure_speed"}
     assert speed["tiny/gguf/q8_0"].recipe["attempt"] == 1
     assert speed["tiny/gguf/f16"].recipe["attempt"] == 0
     assert second.release != first.release
+
+
+def test_an_accuracy_across_its_limit_is_measured_on_more_text_and_nothing_else_moves() -> None:
+    plans = [planned()]
+    for _ in range(3):
+        measure_and_judge(plans[-1], {"noisy": False, "short_of_samples": True})
+        plans.append(planned())
+    more = [
+        node.recipe["options"].get("more")
+        for plan in plans
+        for node in plan.nodes()
+        if node.verb == "measure_accuracy" and node.name == "tiny/gguf/q8_0"
+    ]
+    assert more == [None, 2, 4, 4]
+    assert changed(plans[0], plans[1]) == {
+        "measure_accuracy tiny/gguf/q8_0", "judge tiny/gguf/q8_0/cpu-llamacpp",
+        "select tiny/cpu-llamacpp", "bundle tiny/cpu-llamacpp", "report all",
+    }  # fmt: skip
+    references = {node.place for node in plans[1].nodes() if node.verb == "reference"}
+    assert len(references) == 2
+    history.remember(plans[1])
+    assert references <= history.places(plans[1].root, 1)
+
+
+def test_another_limit_or_a_cleaned_store_judges_what_was_measured_last() -> None:
+    measure_and_judge(planned(), {"noisy": True, "short_of_samples": False})
+    measure_and_judge(planned(), {"noisy": False, "short_of_samples": True})
+    settled = planned()
+    measure_and_judge(settled, {"noisy": False, "short_of_samples": False})
+    limits = {"*/*/*": {"kl_mean": {"max": 0.4}, "decode_ratio": {"min": 1.0}}}
+    for other in (planned(), planned(targets=edited(TARGETS, "policies.default.causal-lm", limits))):
+        artifact = next(artifact for artifact in other.artifacts if artifact.name == "tiny/gguf/q8_0")
+        assert artifact.speed.recipe["attempt"] == 1
+        assert artifact.accuracy.recipe["options"]["more"] == 2
+    history.remember(settled)
+    assert list(upkeep.collect_garbage(settled, 0, dry_run=False))
+    assert planned().release == settled.release
+
+
+def test_when_the_text_has_settled_it_the_noisy_speed_is_measured_again() -> None:
+    first = planned()
+    measure_and_judge(first, {"noisy": False, "short_of_samples": True})
+    second = planned()
+    measure_and_judge(second, {"noisy": True, "short_of_samples": False})
+    artifact = next(artifact for artifact in planned().artifacts if artifact.name == "tiny/gguf/q8_0")
+    assert artifact.accuracy.recipe["options"]["more"] == 2
+    assert artifact.speed.recipe["attempt"] == 1
+
+
+def test_a_task_that_has_measured_all_its_data_asks_for_no_more() -> None:
+    raw = edited(CONFIG, "models.tiny.task", "sentence-similarity")
+    raw = edited(edited(raw, "models.tiny.formats", {"gguf": ["q8_0"]}), "data.text.reader", "rated_pairs")
+    limits = {"sentence-similarity": {"*/*/*": {"cosine_mean": {"min": 0.9}}}}
+    targets = {"targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}}, "policies": {"default": limits}}
+    pins = locked(raw)
+    entry = pins.models["tiny"].model_copy(update={"facts": {"architecture": "BertModel"}})
+    pins = pins.model_copy(update={"models": {"tiny": entry}})
+    first = planned(raw, targets, pins)
+    measure_and_judge(first, {"noisy": False, "short_of_samples": True})
+    assert keys(planned(raw, targets, pins)) == keys(first)
 
 
 def test_candidates_come_in_the_order_of_the_target_and_only_those_that_are_built() -> None:
@@ -177,3 +279,37 @@ def test_an_architecture_that_a_format_cannot_carry_is_refused_with_those_that_c
         ConfigError, match=r"onnx cannot carry MambaForCausalLM for causal-lm; formats that can: .*gguf"
     ):
         planned(pins=pins.model_copy(update={"models": {"tiny": entry}}))
+
+
+def _facts(**more: Any) -> lock.Lock:
+    pins = locked(CONFIG)
+    entry = pins.models["tiny"]
+    return pins.model_copy(update={"models": {"tiny": entry.model_copy(update={"facts": {**entry.facts, **more}})}})
+
+
+def test_rotary_scaling_that_a_variant_would_lose_is_refused_before_any_work() -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(pins=_facts(rope=["dynamic"]))
+    assert "models.tiny.formats.gguf.q8_0: cannot carry rotary scaling 'dynamic' of LlamaForCausalLM" in str(
+        error.value
+    )
+    assert "artifacts that can: none" in str(error.value)
+    assert verbs(changed(planned(), planned(pins=_facts(rope=["linear"])))) == {
+        "bundle"
+    }  # which holds the lock's entry
+
+
+def test_only_the_variants_that_lose_it_are_named() -> None:
+    raw = edited(CONFIG, "models.tiny.formats", {"gguf": ["f16"], "onnx": {"mine": {"base": "int8"}}})
+    targets = edited(TARGETS, "targets", {"cpu": {"candidates": ["gguf/f16"]}})
+    with pytest.raises(ConfigError) as error:
+        planned(raw, targets, _facts(rope=["yarn"]))
+    (line,) = str(error.value).splitlines()
+    assert line.startswith("models.tiny.formats.onnx.mine: cannot carry rotary scaling 'yarn'")
+    assert "gguf/f16" in line
+
+
+def test_code_of_the_models_own_is_in_the_keys_of_what_runs_it_alone() -> None:
+    moved = changed(planned(), planned(edited(CONFIG, "models.tiny.allow_remote_code", True)))
+    assert verbs(moved) >= {"lint", "reference", "measure_accuracy", "measure_speed"}
+    assert not {"fetch", "convert", "inspect"} & verbs(moved)

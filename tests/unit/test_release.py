@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hallmark import bundle, digest, release
+from hallmark import bundle, digest, release, release_checks
 
 
 @pytest.fixture
@@ -70,7 +70,12 @@ def test_what_passes_is_published_with_an_index(offer, folder):
     assert "| [cpu](cpu/tiny/README.md) | tiny | `tiny/gguf/q8_0` |" in (folder / "index.md").read_text()
     latest = folder.with_name("latest")
     assert latest.resolve() == folder
-    assert release.verify(folder) == release.verify(latest) == release.verify(folder / "cpu/tiny") == []
+    assert (
+        release_checks.verify(folder)
+        == release_checks.verify(latest)
+        == release_checks.verify(folder / "cpu/tiny")
+        == []
+    )
 
 
 def test_again_changes_nothing(offer, folder):
@@ -91,7 +96,7 @@ def test_bundles_of_a_release_add_up_and_other_releases_stay(offer, folder):
     assert published == [("cpu", "mini"), ("cpu", "tiny"), ("gpu", "tiny")]
     assert state(other) == before
     assert folder.with_name("latest").resolve() == folder
-    assert release.verify(folder) == release.verify(other) == []
+    assert release_checks.verify(folder) == release_checks.verify(other) == []
 
 
 def test_a_refusal_names_each_candidate_with_gate_number_and_limit(offer, folder):
@@ -106,7 +111,7 @@ def test_a_refusal_names_each_candidate_with_gate_number_and_limit(offer, folder
     row = "| cpu | tiny | `gguf/q8_0` | fail | kl_mean 0.01 nat > 0.001 (*/*/*) |"
     assert row in (folder / "index.md").read_text()
     (folder / "cpu/tiny").mkdir(parents=True)  # as Snakemake does for the output of a job
-    assert release.verify(folder) == []
+    assert release_checks.verify(folder) == []
     release.publish(offer("c"), folder)
     assert index_of(folder)["refused"] == []
 
@@ -117,7 +122,7 @@ def test_what_is_published_stays_when_a_damaged_bundle_is_offered_again(offer, f
     (offered.folder / "model.gguf").write_bytes(b"damaged")
     assert release.publish(offered, folder)["reasons"]
     assert len(index_of(folder)["published"]) == 1
-    assert release.verify(folder) == []
+    assert release_checks.verify(folder) == []
 
 
 def test_a_verdict_of_another_policy_is_refused(offer, folder):
@@ -189,7 +194,7 @@ def test_what_is_published_is_never_replaced(offer, folder):
     with pytest.raises(release.ReleaseError, match=r"cpu/tiny/.*: another file .* move .*cpu/tiny away"):
         release.publish(offer("b", weights=b"weightz"), folder)
     assert (folder / "cpu/tiny/model.gguf").read_bytes() == b"weights"
-    assert release.verify(folder) == []
+    assert release_checks.verify(folder) == []
 
 
 def test_a_place_that_lacks_files_of_the_same_bundle_is_filled(offer, folder):
@@ -197,7 +202,7 @@ def test_a_place_that_lacks_files_of_the_same_bundle_is_filled(offer, folder):
     release.publish(offered, folder)
     (folder / "cpu/tiny/manifest.json").unlink()  # as Snakemake does with the output of a job that runs again
     assert release.publish(offered, folder) is None
-    assert release.verify(folder) == []
+    assert release_checks.verify(folder) == []
 
 
 @pytest.mark.parametrize("where", ["index.json", "index.md", "cpu/tiny/manifest.json", "cpu/tiny/LICENSE"])
@@ -205,16 +210,35 @@ def test_verify_finds_a_changed_file(offer, folder, where):
     release.publish(offer(), folder)
     path = folder / where
     change(path, path.read_bytes().replace(b"tiny", b"tyni").replace(b"Apache", b"apache"))
-    assert release.verify(folder)
+    assert release_checks.verify(folder)
 
 
 def test_verify_finds_extra_and_missing_bundles(offer, folder):
     release.publish(offer(), folder)
     (folder / "stray.txt").write_text("")
     (folder / "cpu/tiny").rename(folder / "cpu/gone")
-    text = "\n".join(release.verify(folder))
+    text = "\n".join(release_checks.verify(folder))
     for part in ("cpu/gone: not in the index", "stray.txt: not in the index", "cpu/tiny: not a bundle"):
         assert part in text
+
+
+def test_a_run_finds_what_was_altered_since_it_was_published_and_forgives_what_a_killed_one_left(offer, folder):
+    memory = digest.Memory(folder.parent / "digests.sqlite")
+    release.publish(offer(), folder)
+    assert release_checks.altered(folder, memory) == []
+    place = folder / "cpu/tiny"
+    (folder / ".partial-cpu-tiny").mkdir()
+    hidden = place.rename(folder.parent / "hidden")
+    assert release_checks.altered(folder, memory) == []  # named in the index and not moved to its place
+    hidden.rename(place)
+    weights = place / "model.gguf"
+    weights.chmod(0o644)
+    weights.write_bytes(b"other")
+    assert "model.gguf: 5 bytes" in release_checks.altered(folder, memory)[0]
+    weights.write_bytes(b"weights")
+    assert release_checks.altered(folder, memory) == []
+    (folder / "index.json").unlink()
+    assert "not an index" in release_checks.altered(folder, memory)[0]
 
 
 def test_what_a_killed_publisher_left_is_removed(offer, folder):

@@ -60,6 +60,7 @@ def inputs(artifacts, candidates=None):
         machine="2 CPUs",
         models=[report.Model("tiny", "lm", "a folder", 400_000_000)],
         artifacts=artifacts,
+        missing=[],
         verdicts=list(verdicts.values()),
         selections=[selection.choose("tiny", "cpu", list(verdicts), verdicts)],
         metrics={"lm": METRICS},
@@ -119,6 +120,14 @@ def test_a_target_that_releases_nothing_says_so():
     page = report.build(inputs([artifact("gguf/q4", 0.2, 3.0)]))
     assert "no candidate passed" in page
     assert '<article class="card refused">' in page
+
+
+def test_what_is_missing_is_named():
+    made = inputs([artifact("gguf/f16", 1e-7, 2.0)])
+    page = report.build(replace(made, missing=["tiny/gguf/q4"]))
+    assert well_formed(page)
+    assert "<li><code>tiny/gguf/q4</code></li>" in page
+    assert "Not in the store" not in report.build(made)
 
 
 def test_what_is_no_targets_candidate_is_shown_without_verdict():

@@ -53,6 +53,8 @@ def test_files_can_be_read_by_all_and_written_by_none_whatever_the_umask(tmp_pat
         os.umask(before)
     assert (final / "files" / "a").stat().st_mode & 0o777 == 0o444
     assert final.stat().st_mode & 0o777 == 0o755
+    assert final.parent.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700  # what the store's owner allows is for them to say
 
 
 def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:

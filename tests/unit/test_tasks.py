@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hallmark import pytorch, speed, statistics, tasks, tokenizer_sample
+from hallmark import gates, sentence_modules, speed, statistics, tasks, tokenizer_sample
 from hallmark.engine import Command
 
 LM, PAIRS = tasks.get("causal-lm"), tasks.get("sentence-similarity")
 VOCAB = 64
-LM_OPTIONS = {**tasks.defaults(LM.OPTIONS), "blocks": 4, "tokens": 16, "strings": 120, "threads": 1}
+LM_OPTIONS = {**tasks.defaults(LM.OPTIONS), "blocks": 4, "tokens": 16, "strings": 120, "long_tokens": 64, "threads": 1}
 PAIR_OPTIONS = {**tasks.defaults(PAIRS.OPTIONS), "strings": 110, "threads": 1}
 
 
 class Language:
     """A language model that knows only the last token: a table of logits, with noise of a given size added."""
+
+    stops, positions = frozenset(), 4096
 
     def __init__(self, noise=0.0, spoil=None, vocab=VOCAB):
         generator = np.random.default_rng(0)
@@ -30,8 +32,17 @@ class Language:
         self.table += noise * np.random.default_rng(1).normal(0, 1, (VOCAB, vocab)).astype(np.float32)
         self.spoil, self.calls = spoil, 0
 
-    def encode(self, text):
-        return [1, *(2 + byte % (VOCAB - 2) for byte in text.encode())]
+    def encode(self, text, special=True):
+        return [*[1] * special, *(2 + byte % (VOCAB - 2) for byte in text.encode())]
+
+    def spans(self, text):
+        return [(place, place + 1) for place, letter in enumerate(text) for _ in letter.encode()]
+
+    def special(self):
+        return {"added": {"<s>": 1}, "unknown": None}
+
+    def chat(self):
+        return "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", {"bos_token": "<s>"}
 
     def logits(self, ids):
         self.calls += 1
@@ -40,21 +51,40 @@ class Language:
             found[3, 5] = self.spoil
         return found
 
+    def chat_prompt(self, text):
+        return self.encode(text)
+
     def prefill(self, ids):
-        return int(self.table[ids[-1]].argmax())
+        return self._choose(ids[-1])
 
     def decode(self, token):
-        return int(self.table[token].argmax())
+        return self._choose(token)
+
+    def _choose(self, token):
+        self.row = self.table[token]
+        return int(self.row.argmax())
+
+    def scores(self):
+        return self.row
 
 
 class Encoder:
     """An encoder whose vectors depend on the letters of a text, with noise of a given size added."""
 
+    longest = 64
+
     def __init__(self, noise=0.0, spoil=None):
         self.noise, self.spoil = noise, spoil
 
-    def encode(self, text):
-        return [101, *(len(word) for word in text.split()), 102]
+    def encode(self, text, special=True):
+        ids = [len(word) for word in text.split()]
+        return [101, *ids, 102] if special else ids
+
+    def spans(self, text):
+        return []
+
+    def special(self):
+        return {"added": {"[CLS]": 101, "[SEP]": 102}, "unknown": 0}
 
     def embed(self, texts):
         rows = [np.bincount([ord(letter) % 8 for letter in text], minlength=8) + 0.1 for text in texts]
@@ -64,6 +94,8 @@ class Encoder:
             if self.spoil and text == "beta":
                 row[0] = self.spoil
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    embed_together = embed
 
 
 def _articles(folder, count=6, length=400):
@@ -178,7 +210,8 @@ def test_the_estimated_size_of_the_reference_is_the_real_one(articles, tmp_path)
     _, made, _ = compare(LM, Language(), Language(), articles, LM_OPTIONS, tmp_path)
     stored = np.load(made / "logprobs.npy", mmap_mode="r")
     assert stored.shape == (4, 8, VOCAB)
-    assert stored.nbytes == LM.reference_bytes(LM_OPTIONS, VOCAB)
+    long = np.load(made / "long_logprobs.npy")
+    assert stored.nbytes + long.nbytes == LM.reference_bytes(LM_OPTIONS, VOCAB)
     assert np.exp(stored.astype(float)).sum(-1) == pytest.approx(1)
 
 
@@ -187,9 +220,9 @@ def test_logits_that_are_not_numbers_never_pass(articles, tmp_path, spoil):
     metrics, _, out = compare(LM, Language(), Language(spoil=spoil), articles, LM_OPTIONS, tmp_path)
     found = values(metrics)
     assert found.pop("nonfinite_logits") == 1
-    assert found.pop("tokenizer_mismatch") == 0
-    assert set(found) == set(LM.FROM_LOGITS)
-    assert set(found.values()) == {None}
+    assert {found.pop(name) for name in (*tokenizer_sample.METRICS, "chat_mismatch")} == {0}
+    null = {name for name, value in found.items() if value is None}
+    assert null == {*LM.FROM_LOGITS, "decode_kl_mean"}
     json.dumps(metrics, allow_nan=False)
     json.loads((out / "samples.json").read_text())
 
@@ -241,14 +274,45 @@ def test_a_sample_decodes_what_was_answered():
 
 def test_ratios_say_how_many_times_faster_the_artifact_is():
     noise = [1.0, 1.3, 1.0, 7.0, 1.1, 1.0]
-    artifact = [{"first": 0.1 * n, "per_prompt_token": 0.001 * n, "per_token": 0.01 * n} for n in noise]
-    source = [{"first": 0.2 * n, "per_prompt_token": 0.002 * n, "per_token": 0.05 * n} for n in noise]
-    found = LM.speed(artifact, source)
-    assert found["prefill_ratio"]["low"] == pytest.approx(2) == pytest.approx(found["prefill_ratio"]["high"])
+
+    def side(first, token):
+        names = {"first": first, "per_prompt_token": first / 100, "per_token": token, "per_token_cpu": 2 * token}
+        return [{name: seconds * n for name, seconds in names.items()} for n in noise]
+
+    found = LM.speed(side(0.1, 0.01), side(0.2, 0.05), 0.05)
+    assert found["prefill_ratio"]["low"] == pytest.approx(2 / 1.01)
+    assert found["prefill_ratio"]["high"] == pytest.approx(2 * 1.01)
+    assert found["decode_cpu_ratio"]["value"] == pytest.approx(5)
     assert found["decode_ratio"]["value"] == pytest.approx(5)
     assert found["ttft_ms"]["value"] == pytest.approx(105)
     assert found["decode_tokens_per_s"]["value"] == pytest.approx(1 / 0.0105)
     assert {*found, *LM.COMMON_METRICS} == {name for name, metric in LM.METRICS.items() if metric.source == "speed"}
+
+
+def test_a_divergence_across_its_limit_is_settled_by_more_text(tmp_path):
+    (tmp_path / "data").mkdir()
+    data, options = _articles(tmp_path / "data", count=60, length=120), {**LM_OPTIONS, "tokens": 32}
+    limits = {"kl_mean": (gates.Limit(max=0.1), "*/*/*")}
+
+    def judged(more):
+        folder = tmp_path / str(more)
+        folder.mkdir()
+        metrics, made, _ = compare(LM, Language(), Language(noise=0.487), data, {**options, "more": more}, folder)
+        measurement = {"artifact": "a", "metrics": metrics}
+        verdict = gates.judge("m/f/v", "cpu", limits, [measurement], {}, "a", metrics=LM.METRICS)
+        return verdict, len(np.load(made / "tokens.npy"))
+
+    (first, blocks), (last, more_blocks) = judged(1), judged(4)
+    assert (first["verdict"], first["short_of_samples"], blocks) == ("inconclusive", True, 4)
+    assert (last["verdict"], last["short_of_samples"], more_blocks) == ("fail", False, 16)
+    gate, settled = first["gates"][0], last["gates"][0]
+    assert gate["low"] < gate["value"] < 0.1 < gate["high"]
+    assert 0.1 < settled["low"] < settled["value"]
+
+
+def test_more_text_is_taken_as_far_as_there_is_any(articles, tmp_path):
+    LM.reference(Language(), articles, tmp_path, {**LM_OPTIONS, "more": 4})
+    assert len(np.load(tmp_path / "tokens.npy")) == 6
 
 
 # Sentence encoders
@@ -289,8 +353,9 @@ def test_vectors_that_are_not_numbers_never_pass(pairs, tmp_path):
     metrics, _, _ = compare(PAIRS, Encoder(), Encoder(spoil=math.nan), pairs, PAIR_OPTIONS, tmp_path)
     found = values(metrics)
     assert found.pop("nonfinite_values") == 8
-    assert found.pop("tokenizer_mismatch") == 0
-    assert set(found.values()) == {None}
+    assert {found.pop(name) for name in tokenizer_sample.METRICS} == {0}
+    null = {name for name, value in found.items() if value is None}
+    assert null == {"cosine_mean", "cosine_min", "spearman", "source_spearman", "spearman_drop"}
 
 
 def test_another_width_is_refused(pairs, tmp_path):
@@ -313,39 +378,17 @@ def test_texts_to_time_differ_and_have_the_length_asked_for(pairs, tmp_path):
 
 
 def test_latencies_and_their_ratio():
-    artifact = [{"latency": 0.010 + 0.0001 * number} for number in range(100)]
-    source = [{"latency": 3 * times["latency"]} for times in artifact]
-    found = PAIRS.speed(artifact, source)
+    times = [0.010 + 0.0001 * number for number in range(100)]
+    artifact = [{"latency": time, "latency_cpu": time} for time in times]
+    source = [{"latency": 3 * time, "latency_cpu": 4 * time} for time in times]
+    found = PAIRS.speed(artifact, source, 0.05)
+    assert found["latency_cpu_ratio"]["value"] == pytest.approx(4)
     assert found["latency_ratio"]["value"] == pytest.approx(3)
     assert found["latency_p50_ms"]["value"] == pytest.approx(14.95)
     assert found["source_latency_p99_ms"]["value"] == pytest.approx(3 * 19.85)
     assert {*found, *PAIRS.COMMON_METRICS} == {
         name for name, metric in PAIRS.METRICS.items() if metric.source == "speed"
     }
-
-
-# The tokenizer sample
-
-
-def test_the_sample_is_fixed_and_has_no_doubles(articles):
-    texts = [json.loads(line)["text"] for line in (articles / "text.jsonl").read_text().splitlines()]
-    chosen = tokenizer_sample.choose(texts, 200)
-    assert chosen == tokenizer_sample.choose(texts, 200)
-    assert len(chosen) == len(set(chosen)) == 200
-    assert set(tokenizer_sample.BUILT_IN) < set(chosen)
-
-
-def test_mismatches_are_counted_and_shown(tmp_path):
-    def broken(text):
-        if "x" in text:
-            raise RuntimeError("no x here")
-        return Language().encode(text.replace("\t", " "))
-
-    tokenizer_sample.write(tmp_path, Language().encode, ["plain", "tab\there", "x", " "])
-    found, examples = tokenizer_sample.compare(tmp_path, broken)
-    assert (found["value"], found["n"]) == (2, 4)
-    assert [example["text"] for example in examples] == ["tab\there", "x"]
-    assert examples[1]["error"] == "RuntimeError: no x here"
 
 
 # The source on PyTorch
@@ -364,25 +407,25 @@ def _encoder_folder(folder, pooling, module="Pooling"):
 def test_pooling_is_read_from_the_checkpoint(tmp_path, mode):
     names = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
     config = {name: name == names[mode] for name in names.values()}
-    assert pytorch.pooling(_encoder_folder(tmp_path, config)) == mode
+    assert sentence_modules.pooling(_encoder_folder(tmp_path, config)) == mode
 
 
 def test_a_plain_transformer_is_pooled_by_mean_and_cut_to_its_positions(tmp_path):
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 77}')
-    assert (pytorch.pooling(tmp_path), pytorch.longest_input(tmp_path)) == ("mean", 77)
+    assert (sentence_modules.pooling(tmp_path), sentence_modules.longest_input(tmp_path)) == ("mean", 77)
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
-    assert pytorch.longest_input(tmp_path) == 40
+    assert sentence_modules.longest_input(tmp_path) == 40
 
 
 def test_pooling_that_is_not_supported_is_refused(tmp_path):
     weighted = {"pooling_mode_mean_tokens": False, "pooling_mode_weightedmean_tokens": True}
     with pytest.raises(ValueError, match="pooling_mode_weightedmean_tokens; one of pooling_mode_mean_tokens"):
-        pytorch.pooling(_encoder_folder(tmp_path, weighted))
+        sentence_modules.pooling(_encoder_folder(tmp_path, weighted))
 
 
 def test_other_modules_are_refused(tmp_path):
     with pytest.raises(ValueError, match="module Dense is not supported"):
-        pytorch.pooling(_encoder_folder(tmp_path, {}, module="Dense"))
+        sentence_modules.pooling(_encoder_folder(tmp_path, {}, module="Dense"))
 
 
 @pytest.fixture
@@ -404,7 +447,15 @@ def ask(toolchain, tmp_path):
 
 @pytest.mark.slow
 def test_a_real_source_against_itself(ask, tiny_llama, articles, tmp_path):
-    options = {**LM_OPTIONS, "tokens": 64, "rounds": 6, "loads": 2, "prompt_tokens": 32, "decode_tokens": 4}
+    options = {
+        **LM_OPTIONS,
+        "tokens": 64,
+        "rounds": 12,
+        "least_seconds": 1,
+        "loads": 2,
+        "prompt_tokens": 32,
+        "decode_tokens": 4,
+    }
     (tmp_path / "reference").mkdir()
     (tmp_path / "out").mkdir()
     common = {"task": "causal-lm", "source": str(tiny_llama), "data": str(articles), "options": options}
@@ -415,7 +466,7 @@ def test_a_real_source_against_itself(ask, tiny_llama, articles, tmp_path):
     found = values(ask({**common, **reference, "action": "accuracy", "out": str(tmp_path / "out")})["result"])
     assert (found["kl_max"], found["top1_agreement"], found["tokenizer_mismatch"]) == (0, 1, 0)
     serve = ask({**common, "action": "serve"}, start=True)
-    metrics, _, _ = speed.measure(serve, serve, "causal-lm", tmp_path / "reference", options, tmp_path / "log")
+    metrics, _, _ = speed.measure(serve, serve, "causal-lm", tmp_path / "reference", options, tmp_path / "log", {})
     assert 0.2 < metrics["prefill_ratio"]["value"] < 5
     assert 0.2 < metrics["load_ratio"]["value"] < 5
     assert 0.9 < metrics["memory_ratio"]["value"] < 1.1

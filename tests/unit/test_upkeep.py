@@ -107,6 +107,15 @@ def test_what_is_built_needs_no_memory_and_no_disk(plan: Plan, monkeypatch: pyte
     upkeep.before_run(plan, print)
 
 
+def test_a_release_that_is_not_as_it_was_published_stops_the_run(plan: Plan) -> None:
+    place = Path("artifacts/releases", plan.release, "cpu-llamacpp/tiny")
+    place.mkdir(parents=True)
+    upkeep.before_run(plan, print)  # a folder that Snakemake made for an output is no bundle
+    (place / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"index.json: not an index(.|\n)*restore it, or move artifacts/releases/0-"):
+        upkeep.before_run(plan, print)
+
+
 def test_links_with_names_point_at_what_is_there(plan: Plan) -> None:
     built(plan)
     upkeep.link_readable(plan)

@@ -23,7 +23,7 @@ CONFIG = {
             "task": "causal-lm",
             "evaluation": "text",
             "formats": {"gguf": ["f16", "q8_0"], "openvino": ["fp16"]},
-            "measure": {"blocks": 4, "tokens": 64, "rounds": 2, "warmup_rounds": 2, "loads": 1, "prompt_tokens": 16},
+            "measure": {"blocks": 4, "tokens": 64, "rounds": 12, "least_seconds": 1, "loads": 1, "prompt_tokens": 16},
         }
     },
     "data": {"text": {"source": {"kind": "path", "folder": "data", "files": ["*.txt"]}, "reader": "text"}},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.plans import edited
 from tests.workflow.conftest import CONFIG, TARGETS, Checkout, text
 
 pytestmark = pytest.mark.slow
@@ -27,16 +28,6 @@ def untouched(built: Checkout) -> Iterator[None]:
     built.configure(CONFIG, TARGETS)
     yield
     built.configure(CONFIG, TARGETS)
-
-
-def edited(tree: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    fresh = copy.deepcopy(tree)
-    *parents, last = path.split("/")
-    place = fresh
-    for name in parents:
-        place = place[name]
-    place[last] = value
-    return fresh
 
 
 class Edit:
@@ -83,12 +74,12 @@ def test_a_gate_limit_judges_selects_and_releases_and_back_costs_nothing(built: 
 
 def test_one_variants_option_builds_its_chain(built: Checkout) -> None:
     variants = {"f16": {}, "q8_0": {"base": "q8_0", "options": {"type": "Q6_K"}}}
-    built.configure(edited(CONFIG, "models/tiny/formats/gguf", variants))
+    built.configure(edited(CONFIG, "models.tiny.formats.gguf", variants))
     assert built.verbs() == {"convert": 1, "inspect": 1, "measure_accuracy": 1, "measure_speed": 1, **JUDGED}
 
 
 def test_one_more_variant_builds_its_chain(built: Checkout) -> None:
-    built.configure(edited(CONFIG, "models/tiny/formats/gguf", ["f16", "q8_0", "q4_k_m"]))
+    built.configure(edited(CONFIG, "models.tiny.formats.gguf", ["f16", "q8_0", "q4_k_m"]))
     chain = {"convert": 1, "inspect": 1, "measure_accuracy": 1, "measure_speed": 1}
     assert built.verbs() == {**chain, "report": 1}  # no target has it as a candidate
 
@@ -207,7 +198,7 @@ def test_a_damaged_file_of_the_store_is_found_and_built_again(built: Checkout, h
 
 def test_why_names_the_component_that_changed(built: Checkout) -> None:
     variants = {"f16": {}, "q8_0": {"base": "q8_0", "options": {"type": "Q6_K"}}}
-    built.configure(edited(CONFIG, "models/tiny/formats/gguf", variants))
+    built.configure(edited(CONFIG, "models.tiny.formats.gguf", variants))
     command = [sys.executable, "-m", "hallmark", "why", "tiny/gguf/q8_0"]
     result = subprocess.run(
         command, cwd=built.folder, env=built._environment(), capture_output=True, text=True, check=True

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
 
-from hallmark import planner, toolchains, upkeep
+from hallmark import planner, release, toolchains, upkeep
 from hallmark.config import ConfigError
 from hallmark.processes import identity, usable_cpus
 
@@ -30,7 +30,7 @@ except (ConfigError, OSError) as error:  # OSError: a store that cannot be writt
     raise WorkflowError(str(error)) from None
 
 STORE = str(PLAN.root)
-RELEASES = f"artifacts/releases/{PLAN.release}"
+RELEASES = str(release.FOLDER / PLAN.release)
 TOOLCHAINS = str(toolchains.cache_folder() / "toolchains")
 NODES = {(node.verb, *node.subject, node.key): node for node in PLAN.nodes()}
 TOOLS = {tool.folder.name: tool for tool in PLAN.toolchains()}
@@ -96,12 +96,9 @@ def disk_of(verb):
 
 def threads_of(verb):
     """Threads in Snakemake's count: with `--cores` above the usable CPUs, a CPU of work takes several of them."""
-    return lambda wildcards: scaled(planned(verb, wildcards).cpus)
-
-
-def scaled(cpus):
-    cores = workflow.cores or usable_cpus()
-    return max(1, min(cores, math.ceil(cpus * max(1, cores / usable_cpus()))))
+    usable = usable_cpus()
+    cores = workflow.cores or usable
+    return lambda wildcards: max(1, min(cores, math.ceil(planned(verb, wildcards).cpus * max(1, cores / usable))))
 
 
 def tool_of(wildcards):
@@ -115,10 +112,4 @@ def bundle_of(wildcards):
 
 def offer_of(wildcards):
     """Params function: a bundle offered for release, with the policy that its verdict must name."""
-    choice = CHOICES[wildcards.target, wildcards.model]
-    return {
-        "target": choice.target,
-        "model": choice.model,
-        "bundle": choice.bundle.place,
-        "gates": {a.candidate: a.judges[choice.target].recipe["gates"] for a in choice.candidates},
-    }
+    return CHOICES[wildcards.target, wildcards.model].offer()

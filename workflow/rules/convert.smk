@@ -1,5 +1,5 @@
 """
-Writes one artifact, and opens it without running it. Knows nothing of gates.
+Writes one artifact, and compares it with its source without running it. Knows nothing of gates.
 INPUTS:
     checkpoint = <store>/fetch/{model}/weights/{key}/files/
     other variants of the same format, and calibration data, where the variant asks for them

@@ -39,9 +39,9 @@ rule lint:
         "<logs>/lint/{model}/{key}.log",
     conda:
         "../envs/core.yaml"
-    threads: 1
+    threads: threads_of("lint")
     resources:
-        mem_mb=300,
+        mem_mb=memory_of("lint"),
     params:
         node=node_of("lint"),
         settings=SETTINGS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import formats, progress, tasks, toolchains
+from hallmark import formats, progress, records, tasks, toolchains
 from hallmark.jobs import Job
 from hallmark.launcher import launch
 from hallmark.once import machine
@@ -39,17 +39,32 @@ def fetch(job: Job) -> Mapping[str, Any]:
 
 
 def lint(job: Job) -> Mapping[str, Any]:
-    """Read a checkpoint's headers. Raises LintError when it must not be converted."""
-    from hallmark import checkpoint
+    """Look for what is wrong with a checkpoint. Raises LintError when it must not be converted at all."""
+    from hallmark.lint import findings, report
 
-    found = checkpoint.lint_report(job.inputs["source"].files)
+    source, allowed = job.inputs["source"].files, job.recipe["allow_remote_code"]
+
+    def compare() -> Mapping[str, Any]:
+        answer = _work(job, "compare", inputs={"source": str(source)}, options={"remote_code": allowed})
+        compared: Mapping[str, Any] = answer["result"]
+        return compared
+
+    found = report.of_folder(source, allowed, compare)
     _write_json(job, "lint.json", found)
-    checkpoint.refuse(job.subject, found)
+    findings.refuse(job.subject, found)
     return {}
 
 
 def convert(job: Job) -> Mapping[str, Any]:
-    """Write one artifact, and hold the adapter to the files that it promises."""
+    """Write one artifact, and hold the adapter to the files that it promises.
+
+    Raises LintError, before any work, when the checkpoint has what this recipe would lose.
+    """
+    from hallmark.lint import report
+
+    spec, recipe = formats.spec(job.recipe["format"]), job.recipe
+    found = job.after["lint"].json("lint.json")
+    report.refuse_artifact(job.subject, found, spec, job.node["hints"]["base"], recipe["task"], recipe["options"])
     inputs = {role: str(entry.files) for role, entry in job.inputs.items()}
     notes = _work(job, "convert", format=job.recipe["format"], inputs=inputs, options=job.recipe["options"])
     lost = [name for name in job.recipe["files"] if not (job.draft.files / name).is_file()]
@@ -59,23 +74,18 @@ def convert(job: Job) -> Mapping[str, Any]:
 
 
 def inspect(job: Job) -> Mapping[str, Any]:
-    """Open an artifact without running it."""
-    artifact = job.inputs["artifact"]
-    found = formats.get(job.recipe["format"]).inspect(artifact.files)
-    content = {
-        "subject": job.subject,
-        "artifact": artifact.digest,
-        "metrics": dict(found.metrics),
-        "facts": found.facts,
-    }
-    _write_json(job, "inspection.json", content)
+    """Compare an artifact with its source, without running it."""
+    artifact, recipe = job.inputs["artifact"], job.recipe
+    source = job.inputs["source"].files
+    found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
+    _write_json(job, records.INSPECTION, records.inspection(job, found))
     return {}
 
 
 def reference(job: Job) -> Mapping[str, Any]:
     """What the source answers on the evaluation data."""
     paths = {role: str(entry.files) for role, entry in job.inputs.items()}
-    return _work(job, "reference", task=job.recipe["task"], **paths, options=job.recipe["options"])
+    return _work(job, "reference", task=job.recipe["task"], **paths, options=_with_code(job, job.recipe["options"]))
 
 
 def measure_accuracy(job: Job) -> Mapping[str, Any]:
@@ -93,7 +103,7 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
         options=recipe["options"],
     )
     conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
-    _write_measurement(job, "accuracy", notes.pop("result"), conditions)
+    _write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
     return notes
 
 
@@ -108,12 +118,17 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
     artifact = _engine(
         job, "worker", {**common, "format": recipe["format"], "variant": recipe["variant"], "files": files}
     )
-    source = _engine(job, "torch", {**common, "source": str(job.inputs["source"].files)})
+    asked = {**common, "source": str(job.inputs["source"].files), "options": _with_code(job, options)}
+    source = _engine(job, "torch", asked)
     reference_files = job.inputs["reference"].files
-    metrics, samples, conditions = speed.measure(artifact, source, recipe["task"], reference_files, options, job.log)
+    limits = job.node["hints"]["limits"]
+    with machine(toolchains.cache_folder(), alone=True):
+        metrics, samples, conditions = speed.measure(
+            artifact, source, recipe["task"], reference_files, options, job.log, limits
+        )
     conditions |= {"hardware_class": recipe["hardware_class"], "attempt": recipe["attempt"]}
     _write_json(job, "samples.json", samples)
-    _write_measurement(job, "speed", metrics, conditions)
+    _write_json(job, records.MEASUREMENT, records.measurement(job, "speed", metrics, conditions))
     return {}
 
 
@@ -127,8 +142,8 @@ def judge(job: Job) -> Mapping[str, Any]:
         "/".join(subject),
         target,
         gates.from_json(recipe["gates"]),
-        [job.inputs[kind].json("measurement.json") for kind in ("accuracy", "speed")],
-        job.inputs["inspection"].json("inspection.json"),
+        [job.inputs[kind].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
+        job.inputs["inspection"].json(records.INSPECTION),
         artifact.digest,
         metrics=tasks.get(recipe["task"]).METRICS,
         device_available=recipe["present"],
@@ -148,8 +163,12 @@ def select(job: Job) -> Mapping[str, Any]:
 
 
 def bundle(job: Job) -> Mapping[str, Any]:
-    """The files for one target, or the refusal."""
+    """The files for one target, or the refusal.
+
+    Raises LintError for an artifact that lint would not have converted: it may know more now than it did then.
+    """
     from hallmark import bundle as bundles
+    from hallmark.lint import report
 
     chosen = job.inputs["selection"].json("selection.json")
     candidates = [candidate["artifact"] for candidate in chosen["candidates"]]
@@ -160,19 +179,24 @@ def bundle(job: Job) -> Mapping[str, Any]:
     if name:
         artifact = job.inputs[f"{name}/artifact"]
         made, task = artifact.manifest["components"], job.recipe["task"]
-        adapter = formats.get(name.partition("/")[0])
+        adapter, options = formats.get(name.partition("/")[0]), made["recipe"]["options"]
+        found, base = job.inputs["lint"].json("lint.json"), job.recipe["bases"][name]
+        report.refuse_artifact(f"{job.subject}: {name}", found, adapter.SPEC, base, task, options)
+        usage = adapter.usage(task, options)
+        if bundles.digest_of_texts(usage) != job.recipe["texts"][name]:
+            raise RuntimeError(f"{job.subject}: how to run {name} was edited while this run was under way; run again")
         choice = bundles.Choice(
             files=artifact.files,
             expected=artifact.manifest["files"],
-            usage=adapter.usage(task, made["recipe"]["options"]),
+            usage=usage,
             recipe={
                 **made["recipe"],
                 "toolchains": made["toolchains"],
                 "notes": artifact.manifest["notes"].get("result"),
             },
             components=made,
-            inspection=job.inputs[f"{name}/inspection"].json("inspection.json"),
-            measurements=[job.inputs[f"{name}/{kind}"].json("measurement.json") for kind in ("accuracy", "speed")],
+            inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
+            measurements=[job.inputs[f"{name}/{kind}"].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
             metrics=tasks.get(task).METRICS,
         )
     bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])
@@ -192,6 +216,7 @@ def report(job: Job) -> Mapping[str, Any]:
         machine=recipe["hardware_class"],
         models=[reports.Model(**model) for model in recipe["models"]],
         artifacts=artifacts,
+        missing=recipe["missing"],
         verdicts=[job.inputs[role].json("verdict.json") for role in sorted(job.inputs) if "/judge/" in role],
         selections=[job.inputs[role].json("selection.json") for role in job.inputs if role.endswith("/select")],
         metrics={model["task"]: tasks.get(model["task"]).METRICS for model in recipe["models"]},
@@ -217,10 +242,15 @@ def _reported(job: Job, name: str) -> reports.Artifact:
         seconds=notes["seconds"],
         recipe=converted.manifest["components"]["recipe"]["options"],
         notes=notes["result"],
-        inspection=job.inputs[f"{name}/inspect"].json("inspection.json"),
-        measurements=[job.inputs[f"{name}/accuracy"].json("measurement.json"), speeds.json("measurement.json")],
+        inspection=job.inputs[f"{name}/inspect"].json(records.INSPECTION),
+        measurements=[job.inputs[f"{name}/accuracy"].json(records.MEASUREMENT), speeds.json(records.MEASUREMENT)],
         samples=speeds.json("samples.json"),
     )
+
+
+def _with_code(job: Job, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a worker that opens the source: where the model's own code is allowed, they say so."""
+    return {**options, "remote_code": True} if job.recipe.get("allow_remote_code") else dict(options)
 
 
 def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
@@ -247,19 +277,6 @@ def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
     asked.write_text(json.dumps(request), encoding="utf-8")
     argv = [str(folder / "bin/python"), "-m", "hallmark.worker", str(asked), str(scratch / "response.json")]
     return Command(argv, worker_env(folder, request["options"]["threads"], scratch))
-
-
-def _write_measurement(job: Job, kind: str, metrics: Mapping[str, Any], conditions: Mapping[str, Any]) -> None:
-    content = {
-        "kind": kind,
-        "subject": job.subject,
-        "task": job.recipe["task"],
-        "artifact": job.inputs["artifact"].digest,
-        "reference": job.inputs["reference"].digest,
-        "metrics": metrics,
-        "conditions": conditions,
-    }
-    _write_json(job, "measurement.json", content)
 
 
 def _write_json(job: Job, name: str, content: Any) -> None:

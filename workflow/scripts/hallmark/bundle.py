@@ -21,16 +21,15 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 import yaml
 
-from hallmark import digest, quantities
+from hallmark import digest, quantities, templates
 from hallmark.formats import Usage
 from hallmark.tasks import Metric
-from hallmark.templates import render
 
 VERSION = 1
 MANIFEST, SUMS, REFUSAL, VERDICT = "manifest.json", "SHA256SUMS", "refusal.json", "verdict.json"
@@ -69,6 +68,11 @@ class Choice:
     inspection: Mapping[str, Any]
     measurements: Sequence[Mapping[str, Any]]
     metrics: Mapping[str, Metric]
+
+
+def digest_of_texts(usage: Usage) -> str:
+    """Digest of what a bundle says and carries to run an artifact: its usage, and the templates of its documents."""
+    return digest.of_value([asdict(usage), templates.digest_of(*TEMPLATES)])[:16]
 
 
 def assemble(
@@ -168,8 +172,11 @@ def _documents(facts: Mapping[str, Any], docs: Path) -> dict[str, str]:
     readme = next((path for path in sorted(docs.iterdir()) if README.fullmatch(path.name)), None)
     source = readme.read_text(encoding="utf-8-sig", errors="replace") if readme else ""
     front_matter, body = split_front_matter(source)
-    card = render("model_card.md.j2", **facts, front_matter=front_matter, body=body.strip("\n"))
-    return {"README.md": render("bundle.md.j2", **facts, licence=_named_licence(front_matter)), "MODEL_CARD.md": card}
+    card = templates.render("model_card.md.j2", **facts, front_matter=front_matter, body=body.strip("\n"))
+    return {
+        "README.md": templates.render("bundle.md.j2", **facts, licence=_named_licence(front_matter)),
+        "MODEL_CARD.md": card,
+    }
 
 
 def split_front_matter(text: str) -> tuple[str, str]:

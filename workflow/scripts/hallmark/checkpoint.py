@@ -1,48 +1,41 @@
-"""Read a Hugging Face checkpoint's headers and say what is wrong with it. Loads no tensor, opens no pickle.
+"""Read a Hugging Face checkpoint's headers, and the facts that the plan computes with. Loads no tensor and no pickle.
 
-A check is a function from a Checkpoint to its findings; CHECKS lists them. Facts are what the plan needs to know before
-anything is converted: architecture, parameters, sizes.
+Never fails on what is in the files: a file that cannot be read says so (`Weights.flaw`, `Checkpoint.unreadable`). What
+is wrong with a checkpoint is for `hallmark.lint`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 Open = Callable[[], BinaryIO]
-BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
+# Bits of an element by the names of the safetensors format, version 0.8.
+BITS = {
+    "F64": 64, "I64": 64, "U64": 64, "C64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
+    "U16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I8": 8, "U8": 8,
+    "BOOL": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
 NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
+ROPE_NAMES = {"su": "longrope", "mrope": "default"}  # older names of the same
 LONGEST_HEADER = 100_000_000  # the limit of the safetensors format
-TOKENIZERS = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "vocab.txt",
-    "tekken.json",
-)
-SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)\.safetensors")
-INDEX, ADAPTER = "model.safetensors.index.json", "adapter_config.json"
+CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
 LFS = b"version https://git-lfs"
-
-
-class LintError(Exception):
-    """A checkpoint must not be converted. The text has a line for each reason."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor as its file's header has it: type (`F32`), shape, and where its bytes end in the file's data."""
+    """A tensor as its file's header has it: type (`F32`), shape, and where its bytes lie in the file's data."""
 
     dtype: str
     shape: tuple[int, ...]
+    begin: int
     end: int
 
     @property
@@ -52,62 +45,133 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Weights:
-    """One safetensors file: its tensors, its size in bytes and the size its header wants; or what is wrong with it."""
+    """One safetensors file: its tensors, size in bytes, where its data begins, and names that its header has twice.
+
+    `flaw` says why it has none of these: it is no such file.
+    """
 
     tensors: Mapping[str, Tensor]
     size: int = 0
-    wanted: int = 0
+    data: int = 0
+    doubled: tuple[str, ...] = ()
     flaw: str = ""
 
+    @property
+    def wanted(self) -> int:
+        """Bytes that the header wants the file to have."""
+        return self.data + max((tensor.end for tensor in self.tensors.values()), default=0)
 
-@dataclass(frozen=True)
+
 class Checkpoint:
-    """What the headers say. `names` are all files; `config` and `index` are {} when missing or not JSON."""
+    """The files of a checkpoint (path -> a function that opens it), with the headers of its safetensors files.
 
-    names: frozenset[str]
-    config: Mapping[str, Any]
-    weights: Mapping[str, Weights]
-    index: Mapping[str, str]
+    JSON files are read when they are asked for.
+    """
+
+    def __init__(self, files: Mapping[str, Open]) -> None:
+        self.files = files
+        self.weights = {name: _weights(files[name]) for name in sorted(files) if name.endswith(".safetensors")}
+        self.unreadable: dict[str, str] = {}
+        self._read: dict[str, Any] = {}
+
+    def document(self, name: str) -> Any:
+        """The content of a JSON file; None when it is missing, or not JSON as transformers reads it."""
+        if name not in self._read:
+            self._read[name] = None
+            if name in self.files:
+                try:
+                    self._read[name] = json.loads(self.bytes(name).decode("utf-8"))
+                except ValueError as error:  # a byte order mark, too
+                    self.unreadable[name] = str(error)
+        return self._read[name]
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file that holds an object; {} when it is missing or anything else."""
+        content = self.document(name)
+        if content is not None and not isinstance(content, dict):
+            self.unreadable[name] = f"it holds a {type(content).__name__}, not an object"
+        return content if isinstance(content, dict) else {}
+
+    def bytes(self, name: str) -> bytes:
+        """A small file's content."""
+        with self.files[name]() as stream:
+            return stream.read()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.json(CONFIG)
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """The config of the language part, with what the whole says where the part says nothing."""
+        part = self.config.get("text_config")
+        return {**self.config, **part} if isinstance(part, dict) else self.config
+
+    @property
+    def index(self) -> dict[str, str]:
+        """Tensor -> file, as the index of a sharded checkpoint has it; {} without one."""
+        mapping = self.json(INDEX).get("weight_map", {})
+        return mapping if isinstance(mapping, dict) else {}
+
+    @property
+    def model_files(self) -> dict[str, Weights]:
+        """The files that hold the model itself: no adapters, no modules in folders, no vendor's second copy."""
+        top = {name: weights for name, weights in self.weights.items() if "/" not in name}
+        own = {name: weights for name, weights in top.items() if not name.startswith(("adapter", "consolidated"))}
+        return own or {name: weights for name, weights in top.items() if name.startswith("consolidated")}
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor of the model's files by name; of two by one name, one."""
+        return {name: tensor for weights in self.model_files.values() for name, tensor in weights.tensors.items()}
+
+    @property
+    def rope_types(self) -> tuple[str, ...]:
+        """The kinds of rotary scaling in the config besides the plain one, by transformers' present names, sorted.
+
+        `rope_scaling` is the older key of the two, and counts for transformers 5 where both are there.
+        """
+        found = set()
+        for key in ("rope_scaling", "rope_parameters"):
+            for part in _rope_parts(self.text_config.get(key)):
+                name = str(part.get("rope_type") or part.get("type") or "default")
+                found.add(ROPE_NAMES.get(name, name))
+        return tuple(sorted(found - {"default", "none"}))
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong: how bad, a word for programs, the file or tensor, what is wrong, what to do."""
-
-    level: Literal["error", "warning"]
-    code: str
-    place: str
-    message: str
-    remedy: str
+def _rope_parts(settings: Any) -> Iterator[Mapping[str, Any]]:
+    """The one set of rotary settings, or one for each kind of layer."""
+    if isinstance(settings, dict):
+        parts = [part for part in settings.values() if isinstance(part, dict)]
+        yield from parts if parts and "rope_type" not in settings and "type" not in settings else [settings]
 
 
 def read(files: Mapping[str, Open]) -> Checkpoint:
-    """Read the headers of a checkpoint's files (path -> a function that opens it). Never fails on what is in them."""
-    config, index = _json(files, "config.json"), _json(files, INDEX)
-    mapping = index.get("weight_map", {})
-    weights = {name: _weights(files[name]) for name in sorted(files) if name.endswith(".safetensors")}
-    return Checkpoint(frozenset(files), config, weights, mapping if isinstance(mapping, dict) else {})
+    """Read the headers of a checkpoint's files."""
+    return Checkpoint(files)
 
 
 def of_folder(folder: Path) -> Checkpoint:
     """Read the headers of a checkpoint in a folder."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return read({name: partial(_open, path) for name, path in files.items()})
+    return read({name: partial(_open, path) for name, path in files.items() if not f"/{name}".count("/.")})
 
 
 def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _json(files: Mapping[str, Open], name: str) -> dict[str, Any]:
-    if name not in files:
-        return {}
-    try:
-        with files[name]() as stream:
-            content = json.load(stream)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
+class _Header(dict[str, Any]):
+    """A JSON object that knows which of its names came twice."""
+
+    doubled: tuple[str, ...] = ()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> _Header:
+    made = _Header(pairs)
+    names = [name for name, _ in pairs]
+    made.doubled = tuple(sorted(name for name in made if names.count(name) > 1)) if len(made) < len(names) else ()
+    return made
 
 
 def _weights(opened: Open) -> Weights:
@@ -120,15 +184,19 @@ def _weights(opened: Open) -> Weights:
         raw = stream.read(length)
         size = _size(stream, 8 + len(raw))
     try:
-        header = json.loads(raw)
-        tensors = {
-            name: Tensor(entry["dtype"], tuple(entry["shape"]), entry["data_offsets"][1])
-            for name, entry in header.items()
-            if name != "__metadata__"
-        }
+        header = json.loads(raw if len(raw) == length else b"", object_pairs_hook=_pairs)
+        tensors = {name: _tensor(entry) for name, entry in header.items() if name != "__metadata__"}
+        return Weights(tensors, size, 8 + length, header.doubled)
     except (ValueError, KeyError, TypeError, AttributeError):
         return Weights({}, flaw="its header is not that of a safetensors file, or is cut off")
-    return Weights(tensors, size, 8 + length + max((tensor.end for tensor in tensors.values()), default=0))
+
+
+def _tensor(entry: Mapping[str, Any]) -> Tensor:
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError("a size or an offset is no whole number")
+    return Tensor(str(entry["dtype"]), shape, begin, end)
 
 
 def _not_safetensors(start: bytes) -> str:
@@ -150,17 +218,18 @@ def facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """What the plan computes with. Sizes are in bytes, `largest` is the elements of the largest tensor.
 
     {"architecture", "model_type", "parameters", "vocab_size", "hidden", "layers", "weight_bytes", "largest", "dtype"};
-    what the config does not say is None.
+    what the config does not say is None. `rope`, a list, is there only where a rotary scaling is.
     """
-    config = {**checkpoint.config.get("text_config", {}), **checkpoint.config}
+    config = checkpoint.text_config
     tensors = [tensor for weights in checkpoint.weights.values() for tensor in weights.tensors.values()]
     types: dict[str, int] = defaultdict(int)
     for tensor in tensors:
         types[tensor.dtype] += tensor.elements
     common = max(types, key=lambda name: types[name], default="")
+    rope = {"rope": list(checkpoint.rope_types)} if checkpoint.rope_types else {}
     return {
-        "architecture": next(iter(config.get("architectures") or ()), None),
-        "model_type": config.get("model_type"),
+        "architecture": next(iter(checkpoint.config.get("architectures") or ()), None),
+        "model_type": checkpoint.config.get("model_type"),
         "parameters": sum(tensor.elements for tensor in tensors),
         "vocab_size": config.get("vocab_size"),
         "hidden": config.get("hidden_size"),
@@ -168,122 +237,5 @@ def facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "weight_bytes": sum(tensor.elements * BITS.get(tensor.dtype, 8) // 8 for tensor in tensors),
         "largest": max((tensor.elements for tensor in tensors), default=0),
         "dtype": NAMES.get(common, common.lower()) or None,
+        **rope,
     }
-
-
-def _config(checkpoint: Checkpoint) -> Iterator[Finding]:
-    if "config.json" not in checkpoint.names:
-        yield Finding("error", "no_config", "config.json", "missing", "a checkpoint in Hugging Face's form is needed")
-    elif not checkpoint.config.get("architectures"):
-        yield Finding("error", "no_architecture", "config.json", "names no architecture", "add `architectures` to it")
-
-
-def _tokenizer(checkpoint: Checkpoint) -> Iterator[Finding]:
-    pair = {"vocab.json", "merges.txt"} <= checkpoint.names
-    if not pair and not any(name in checkpoint.names for name in TOKENIZERS):
-        remedy = f"add one of {', '.join(TOKENIZERS)}, or vocab.json with merges.txt"
-        yield Finding(
-            "error", "no_tokenizer", "tokenizer.json", "missing, and so is every other tokenizer file", remedy
-        )
-
-
-def _adapter(checkpoint: Checkpoint) -> Iterator[Finding]:
-    if ADAPTER in checkpoint.names:
-        yield Finding(
-            "error", "unmerged_adapter", ADAPTER, "an adapter that is not merged", "merge it into the weights first"
-        )
-
-
-def _present(checkpoint: Checkpoint) -> Iterator[Finding]:
-    if checkpoint.weights or checkpoint.index:
-        return
-    pickles = sorted(name for name in checkpoint.names if name.endswith((".bin", ".pt", ".pth")))
-    what = f"only pickled weights ({pickles[0]})" if pickles else "no weights"
-    yield Finding("error", "no_weights", "model.safetensors", what, "save the model with safetensors")
-
-
-def _sound(checkpoint: Checkpoint) -> Iterator[Finding]:
-    remedy = "bring the file again"
-    for name, weights in checkpoint.weights.items():
-        if weights.flaw:
-            yield Finding("error", "bad_header", name, weights.flaw, remedy)
-        elif weights.size < weights.wanted:
-            what = f"cut off: {weights.size:,} bytes of {weights.wanted:,}"
-            yield Finding("error", "truncated", name, what, remedy)
-        elif weights.size > weights.wanted:
-            what = f"{weights.size - weights.wanted:,} bytes too long"
-            yield Finding("error", "too_long", name, what, remedy)
-        elif not weights.tensors:
-            yield Finding("error", "no_tensors", name, "holds no tensors", remedy)
-
-
-def _shards(checkpoint: Checkpoint) -> Iterator[Finding]:
-    missing = set(checkpoint.index.values()) - checkpoint.weights.keys()
-    for match in filter(None, map(SHARD.fullmatch, checkpoint.weights)):
-        numbers = range(1, int(match[3]) + 1)
-        missing |= {f"{match[1]}-{number:0{len(match[2])}d}-of-{match[3]}.safetensors" for number in numbers}
-    for name in sorted(missing - checkpoint.weights.keys()):
-        lost = sum(file == name for file in checkpoint.index.values())
-        what = f"missing, with {lost} tensors" if lost else "missing"
-        yield Finding("error", "missing_shard", name, what, "bring the file too")
-
-
-def _index(checkpoint: Checkpoint) -> Iterator[Finding]:
-    if not checkpoint.index:
-        return
-    for name in sorted(set(checkpoint.index.values()) & checkpoint.weights.keys()):
-        listed = {tensor for tensor, file in checkpoint.index.items() if file == name}
-        have = checkpoint.weights[name].tensors.keys()
-        if checkpoint.weights[name].flaw:
-            continue
-        for tensor in sorted(listed - have):
-            yield Finding(
-                "error", "missing_tensor", tensor, f"{INDEX} has it in {name}, the file has not", "bring both again"
-            )
-        for tensor in sorted(have - listed):
-            yield Finding("error", "index_lacks_tensor", tensor, f"{name} has it, {INDEX} has not", "bring both again")
-
-
-def _doubled(checkpoint: Checkpoint) -> Iterator[Finding]:
-    """The same tensor in two files: which one counts is each reader's choice."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for name, weights in checkpoint.weights.items():
-        for tensor in weights.tensors if "/" not in name else ():
-            places[tensor].append(name)
-    pairs: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for tensor, names in places.items():
-        if len(names) > 1:
-            pairs[tuple(names)].append(tensor)
-    for pair, tensors in sorted(pairs.items()):
-        what = f"{len(tensors)} tensors are in each of them, the first is {min(tensors)}"
-        yield Finding("error", "two_weight_sets", " and ".join(pair), what, "remove the set that is not wanted")
-
-
-CHECKS = (_config, _tokenizer, _adapter, _present, _sound, _shards, _index, _doubled)
-
-
-def findings(checkpoint: Checkpoint) -> list[Finding]:
-    """Everything that is wrong, in the order of CHECKS."""
-    return [finding for check in CHECKS for finding in check(checkpoint)]
-
-
-def problems(folder: Path) -> list[str]:
-    """A line for each error in a folder's checkpoint."""
-    return [_line(asdict(finding)) for finding in findings(of_folder(folder)) if finding.level == "error"]
-
-
-def lint_report(folder: Path) -> dict[str, Any]:
-    """{"findings": [{"level", "code", "place", "message", "remedy"}], "facts": {...}} of a folder's checkpoint."""
-    checkpoint = of_folder(folder)
-    return {"findings": [asdict(finding) for finding in findings(checkpoint)], "facts": facts(checkpoint)}
-
-
-def refuse(subject: str, report: Mapping[str, Any]) -> None:
-    """Raise LintError when a lint report has errors."""
-    errors = [finding for finding in report["findings"] if finding["level"] == "error"]
-    if errors:
-        raise LintError("\n".join(f"{subject}: {_line(finding)}" for finding in errors))
-
-
-def _line(finding: Mapping[str, Any]) -> str:
-    return f"{finding['place']}: {finding['message']}; {finding['remedy']} [{finding['code']}]"

@@ -98,6 +98,18 @@ def _reasons(found: Plan, node: Node, old: object) -> list[str]:
 
 
 @app.command()
+def report(configfile: ConfigFile = DEFAULT_CONFIG) -> None:
+    """Write the report of what is in the store now, also while a run is under way or after one that failed."""
+    from hallmark import interim
+
+    found = _plan(configfile)
+    page = interim.write(found)
+    if page is None:
+        raise _fail(f"{found.root}: no artifact of this plan is there with its measurements and verdicts")
+    typer.echo(str(page))
+
+
+@app.command()
 def lock(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models and data to lock anew; default: what is missing")
@@ -132,16 +144,18 @@ def verify(
     configfile: ConfigFile = DEFAULT_CONFIG,
 ) -> None:
     """Check every file of the store, or of a release, against its checksum. Exits 1 when one differs."""
-    from hallmark import release, store
+    from hallmark import release_checks, store
 
     problems: list[str] = []
     if folders:
         for folder in folders:
-            problems += release.verify(folder)
+            problems += release_checks.verify(folder)
         checked = len(folders)
     else:
         found = _plan(configfile)
         entries = [found.root / node.place for node in found.nodes() if node.manifest(found.root).exists()]
+        if not entries:
+            raise _fail(f"{found.root}: nothing of this plan is there; build it with: snakemake --cores 8 all")
         for entry in entries:
             try:
                 store.verify(entry)
@@ -168,3 +182,51 @@ def gc(
         typer.echo(f"{size / 1e6:10.1f} MB  {path}")
     total = sum(size for _, size in removed) / 1e6
     typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} entries, {total:.1f} MB")
+
+
+@app.command()
+def lint(
+    folder: Annotated[Path, typer.Argument(help="A checkpoint in Hugging Face's form")],
+    allow_remote_code: Annotated[
+        bool, typer.Option("--allow-remote-code", help="Run the Python code that the checkpoint brings.")
+    ] = False,
+    make_toolchain: Annotated[
+        bool, typer.Option("--make-toolchain", help="Make the toolchain torch first, if it is not there.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Say what is wrong with a checkpoint. Exits 1 when no artifact could be made of it."""
+    from hallmark.lint import findings, standalone
+
+    if not folder.is_dir():
+        raise _fail(f"{folder}: no such folder")
+    report = standalone.lint(folder, allow_remote_code, make_toolchain)
+    refused = bool(findings.errors(report))
+    typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else standalone.describe(report))
+    raise typer.Exit(1 if refused else 0)
+
+
+@app.command()
+def rebuild(
+    subject: Annotated[str, typer.Argument(help="model/format/variant of an artifact in the store")],
+    configfile: ConfigFile = DEFAULT_CONFIG,
+    scratch: Annotated[Path, typer.Option(help="Existing folder for the second conversion.")] = Path(),
+) -> None:
+    """Convert an artifact once more, and compare it with the stored one file by file. Exits 1 when they differ."""
+    from hallmark import rebuild as rebuilds
+    from hallmark import store
+    from hallmark.gates import no_such
+    from hallmark.launcher import WorkerError
+
+    found = _plan(configfile)
+    known = {artifact.name: artifact for artifact in found.artifacts}
+    if subject not in known:
+        raise _fail(no_such("artifact", subject, known))
+    try:
+        limit = 60 * found.settings.config.time_limit_minutes
+        proof = rebuilds.rebuild(known[subject], found.root, scratch, limit)
+    except (store.Damaged, OSError, WorkerError) as error:
+        raise _fail(str(error)) from None
+    for line in proof.lines:
+        typer.echo(line)
+    raise typer.Exit(0 if proof.same_bytes else 1)

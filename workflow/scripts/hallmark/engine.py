@@ -90,12 +90,9 @@ class Engine:
         """The next line of the engine. The first comes by itself, when the model is open."""
         line = self._read_line(time.monotonic() + self._timeout)
         try:
-            answer = json.loads(line)
+            return dict(json.loads(line))
         except ValueError:
             raise self._failure(f"answered {line[:200]!r}, which is not JSON") from None
-        if "error" in answer:
-            raise self._failure(answer["error"])
-        return dict(answer)
 
     def _read_line(self, deadline: float) -> bytes:
         assert self._process.stdout is not None

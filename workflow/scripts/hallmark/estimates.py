@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hallmark import tasks
-from hallmark.formats import Spec
+from hallmark.formats import Memory
 
 MB = 1_000_000
 ENGINE = 1_100  # MB of a process that has imported torch or a runtime and loaded nothing
@@ -30,19 +30,24 @@ def fetch_memory(facts: Mapping[str, Any]) -> int:
     return round(ENGINE + 2.2 * _float32(facts))
 
 
-def convert_memory(spec: Spec, facts: Mapping[str, Any]) -> int:
-    """MB of a conversion by the format's own formula."""
-    needed = spec.memory.base + spec.memory.per_weight_byte * _float32(facts) * MB
-    return round((needed + spec.memory.per_largest * int(facts.get("largest") or 0)) / MB)
+def lint_memory() -> int:
+    """MB of a worker with torch that builds a model without values (350 for Llama 70B), and of the reader of values."""
+    return 500
+
+
+def convert_memory(memory: Memory, facts: Mapping[str, Any]) -> int:
+    """MB of a conversion by the variant's own formula."""
+    needed = memory.base + memory.per_weight_byte * _float32(facts) * MB
+    return round((needed + memory.per_largest * int(facts.get("largest") or 0)) / MB)
 
 
 def reference_memory(facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """MB to run the source: its weights, and one block of logits three times (logits, log-probabilities, a copy)."""
-    return round(ENGINE + 1.3 * _float32(facts) + 3 * _block(facts, options))
+    return round(ENGINE + 1.3 * _float32(facts) + 3 * _logits(facts, int(options.get("tokens", 0))))
 
 
-def _block(facts: Mapping[str, Any], options: Mapping[str, Any]) -> float:
-    return 4 * int(options.get("tokens", 0)) * int(facts.get("vocab_size") or 0) / MB
+def _logits(facts: Mapping[str, Any], tokens: int) -> float:
+    return 4 * tokens * int(facts.get("vocab_size") or 0) / MB
 
 
 def reference_disk(task: str, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
@@ -52,8 +57,9 @@ def reference_disk(task: str, facts: Mapping[str, Any], options: Mapping[str, An
 
 
 def accuracy_memory(facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    """MB to run an artifact and compare it block by block."""
-    return round(ENGINE + 1.5 * _float32(facts) + 5 * _block(facts, options))
+    """MB to run an artifact and compare it block by block; some runtimes compute the logits of a whole long text."""
+    block, long = (_logits(facts, int(options.get(name, 0))) for name in ("tokens", "long_tokens"))
+    return round(ENGINE + 1.5 * _float32(facts) + max(5 * block, 2 * long))
 
 
 def speed_memory(facts: Mapping[str, Any]) -> int:

@@ -59,9 +59,11 @@ class Figures:
         if name is None:
             return (artifact.bytes, artifact.bytes, artifact.bytes)
         estimate = artifact.estimates.get(name)
-        if estimate is None or any(estimate[part] is None for part in ("value", "low", "high")):
+        if estimate is None or estimate["value"] is None:
             return None
-        return (estimate["value"], estimate["low"], estimate["high"])
+        value = estimate["value"]
+        low, high = (value if estimate[end] is None else estimate[end] for end in ("low", "high"))
+        return (value, low, high)
 
     def _scatter(self, title: str, name: str | None) -> dict[str, str]:
         assert self.accuracy is not None

@@ -24,7 +24,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hallmark import digest, quantities
+from hallmark import digest, disturbance, quantities
+from hallmark.disturbance import Disturbance
 from hallmark.tasks import Metric
 
 ANY = "*"
@@ -170,42 +171,41 @@ def judge(
     `measurements` (accuracy, speed) and `inspection` are as their files hold them, `artifact` is the tree digest of
     the artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
     artifact that no gate applies to fails. `noisy` says that a new speed measurement could settle it: all that keeps
-    it from passing are speed gates that are inconclusive.
+    it from passing are speed gates that are inconclusive. `short_of_samples` says that more text could help: nothing
+    fails, and an accuracy gate that it could narrow is inconclusive.
     """
-    found = {**_inspected(inspection, artifact, metrics), **_measured(measurements, artifact)}
+    found = {**_inspected(inspection, artifact), **_measured(measurements, artifact)}
+    noise = disturbance.of(_speed_conditions(measurements, artifact))
     judged = [
-        _judge_gate(name, *gate, found.get(name), _unit(metrics, name), device_available)
+        _judge_gate(name, *gate, found.get(name), metrics.get(name), noise, device_available)
         for name, gate in resolved.items()
     ]
     word = _overall(judged, device_available)
-    open_gates = [gate["metric"] for gate in judged if gate["verdict"] == "inconclusive"]
+    open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
     return {
         "subject": subject,
         "target": target,
         "verdict": word,
         "artifact": artifact,
         "policy": policy_digest(resolved),
-        "noisy": word == "inconclusive" and all(_is_speed(metrics, name) for name in open_gates),
+        "noisy": word == "inconclusive"
+        and all(_is_from("speed", gate, metrics) and gate["low"] is not None for gate in open_gates),
+        "short_of_samples": word == "inconclusive"
+        and any(_is_from("accuracy", gate, metrics) and metrics[gate["metric"]].grows for gate in open_gates),
         "why": _why(judged, target, word),
         "gates": judged,
     }
 
 
-def _unit(metrics: Mapping[str, Metric], name: str) -> str:
-    return metrics[name].unit if name in metrics else ""
+def _is_from(source: str, gate: Mapping[str, Any], metrics: Mapping[str, Metric]) -> bool:
+    return gate["metric"] in metrics and metrics[gate["metric"]].source == source
 
 
-def _is_speed(metrics: Mapping[str, Metric], name: str) -> bool:
-    return name in metrics and metrics[name].source == "speed"
-
-
-def _inspected(inspection: Mapping[str, Any], artifact: str, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+def _inspected(inspection: Mapping[str, Any], artifact: str) -> dict[str, Any]:
     if inspection.get("artifact") != artifact:
         return {}
-    return {
-        name: {"value": value, "low": value, "high": value, "unit": _unit(metrics, name)}
-        for name, value in inspection.get("metrics", {}).items()
-    }
+    found = inspection.get("metrics", {}).items()
+    return {name: {"value": value, "low": value, "high": value} for name, value in found}
 
 
 def _measured(measurements: Sequence[Mapping[str, Any]], artifact: str) -> dict[str, Any]:
@@ -213,9 +213,21 @@ def _measured(measurements: Sequence[Mapping[str, Any]], artifact: str) -> dict[
     return {name: estimate for measurement in own for name, estimate in measurement.get("metrics", {}).items()}
 
 
+def _speed_conditions(measurements: Sequence[Mapping[str, Any]], artifact: str) -> Mapping[str, Any]:
+    own = (one for one in measurements if one.get("kind") == "speed" and one.get("artifact") == artifact)
+    return next((measurement["conditions"] for measurement in own if "conditions" in measurement), {})
+
+
 def _judge_gate(
-    metric: str, limit: Limit, pattern: str, estimate: Any, unit: str, device_available: bool
+    metric: str,
+    limit: Limit,
+    pattern: str,
+    estimate: Any,
+    known: Metric | None,
+    noise: Disturbance,
+    device_available: bool,
 ) -> dict[str, Any]:
+    unit = known.unit if known else ""
     gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
     gate |= {"value": None, "low": None, "high": None}
     if not device_available:
@@ -225,9 +237,14 @@ def _judge_gate(
     problem = _problem(estimate)
     if problem:
         return gate | {"verdict": "fail", "why": f"{metric} {problem}, which never passes ({pattern})"}
+    if _has_no_interval(estimate):
+        why = f"{metric} {estimate['value']:.4g} from {estimate['n']} units, too few for an interval ({pattern})"
+        return gate | {"value": float(estimate["value"]), "verdict": "inconclusive", "why": why}
     numbers = {name: float(estimate[name]) for name in ("value", "low", "high")}
     gate |= numbers | {"unit": estimate.get("unit") or unit}
     word = limit.compare(numbers["low"], numbers["high"])
+    if known and known.timed and word != limit.compare(*noise.widen(numbers["low"], numbers["high"], known)):
+        return gate | {"verdict": "inconclusive", "why": f"{_reason(gate, limit, word)}, but {noise.why}"}
     return gate | {"verdict": word, "why": _reason(gate, limit, word)}
 
 
@@ -235,14 +252,19 @@ def _problem(estimate: Any) -> str:
     """What is wrong with an estimate, or ''. An interval that does not hold its value cannot be trusted either."""
     if not isinstance(estimate, Mapping):
         return f"is {estimate!r}"
-    for name in ("value", "low", "high"):
+    for name in ("value",) if _has_no_interval(estimate) else ("value", "low", "high"):
         number = estimate.get(name)
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             return f"has {name} {number!r}"
     low, value, high = estimate["low"], estimate["value"], estimate["high"]
-    if not low <= value <= high:
+    if not _has_no_interval(estimate) and not low <= value <= high:
         return f"is {value!r}, outside its interval [{low!r}, {high!r}]"
     return ""
+
+
+def _has_no_interval(estimate: Mapping[str, Any]) -> bool:
+    """Whether an estimate says itself that its units are too few (see `statistics.Estimate`)."""
+    return "n" in estimate and estimate.get("low", 0) is None and estimate.get("high", 0) is None
 
 
 def _overall(judged: Sequence[Mapping[str, Any]], device_available: bool) -> Word:

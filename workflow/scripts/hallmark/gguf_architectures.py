@@ -43,3 +43,77 @@ _ENCODERS = """
 
 LANGUAGE_MODELS = frozenset(_LANGUAGE_MODELS.split())
 ENCODERS = frozenset(_ENCODERS.split())
+
+# Rotary scaling, read from `set_gguf_parameters` and `generate_extra_tensors` of the converter's classes at the same
+# version. These write none at all: what the config says is dropped without a word.
+_UNSCALED = frozenset(
+    [
+        "BloomForCausalLM",
+        "CodeShellForCausalLM",
+        "Cohere2ForCausalLM",
+        "Cohere2MoeForCausalLM",
+        "CohereForCausalLM",
+        "DbrxForCausalLM",
+        "DeepseekForCausalLM",
+        "EuroBertModel",
+        "ExaoneMoEForCausalLM",
+        "ExaoneMoeForCausalLM",
+        "FalconForCausalLM",
+        "FalconH1ForCausalLM",
+        "FalconMambaForCausalLM",
+        "GPT2LMHeadModel",
+        "GPTBigCodeForCausalLM",
+        "GPTNeoXForCausalLM",
+        "GPTRefactForCausalLM",
+        "Gemma2ForCausalLM",
+        "GemmaForCausalLM",
+        "GlmForCausalLM",
+        "HunYuanDenseV1ForCausalLM",
+        "HunYuanMoEV1ForCausalLM",
+        "JAISLMHeadModel",
+        "JambaForCausalLM",
+        "MPTForCausalLM",
+        "Mamba2ForCausalLM",
+        "MambaForCausalLM",
+        "MambaLMHeadModel",
+        "MiniCPM3ForCausalLM",
+        "ModernBertForMaskedLM",
+        "ModernBertModel",
+        "NemotronForCausalLM",
+        "NeoBERT",
+        "OpenELMForCausalLM",
+        "OrionForCausalLM",
+        "PLaMo2ForCausalLM",
+        "Phi3ForCausalLM",
+        "PhiForCausalLM",
+        "PhiMoEForCausalLM",
+        "Plamo2ForCausalLM",
+        "PlamoForCausalLM",
+        "RWForCausalLM",
+        "RWKV6Qwen2ForCausalLM",
+        "RWKV7ForCausalLM",
+        "Rwkv6ForCausalLM",
+        "Rwkv7ForCausalLM",
+        "RwkvHybridForCausalLM",
+        "StableLMEpochForCausalLM",
+        "StableLmForCausalLM",
+        "T5WithLMHeadModel",
+    ]
+)
+_LLAMA3 = """
+    AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BambaForCausalLM DeciLMForCausalLM Exaone4ForCausalLM
+    ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM GraniteForCausalLM GraniteMoeForCausalLM
+    GraniteMoeHybridForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM GraniteSWAForCausalLM
+    GraniteSwitchForCausalLM IQuestCoderForCausalLM LLaMAForCausalLM Llama4ForCausalLM LlamaForCausalLM
+    MistralForCausalLM MixtralForCausalLM NanbeigeForCausalLM NemotronHForCausalLM NemotronHPuzzleForCausalLM
+    SmolLM3ForCausalLM Step3p5ForCausalLM VLlama3ForCausalLM
+"""
+_SCALED = (LANGUAGE_MODELS | ENCODERS) - _UNSCALED
+ROPE = {
+    "linear": _SCALED | {"NemotronForCausalLM"},
+    "yarn": _SCALED,
+    "llama3": frozenset(_LLAMA3.split()),
+    "longrope": frozenset({"MiniCPM3ForCausalLM", "MiniCPMForCausalLM", "Phi3ForCausalLM", "PhiMoEForCausalLM"}),
+    "dynamic": frozenset({"HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"}),
+    "proportional": frozenset({"Gemma4ForCausalLM"}),
+}

@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 CONTEXT = 2048  # tokens, unless the options hold `context`
+TOGETHER = 4  # texts that an encoder takes in one batch
 LOGITS_AT_ONCE = 512  # positions; bounds the memory of their logits
 WARNING, ERROR = 3, 4  # ggml_log_level in ggml.h
 NO_POOLING, RANK_POOLING = 0, 4
@@ -78,12 +79,13 @@ class Model:
 
     def _open_context(self, options: Mapping[str, Any], encoder: bool) -> Any:
         settings = self.library.llama_context_default_params()
-        settings.n_ctx = int(options.get("context", CONTEXT))
+        settings.n_ctx = max(int(options.get("context", CONTEXT)), int(options.get("long_tokens", 0)))
         settings.n_threads = settings.n_threads_batch = int(options["threads"])
         settings.no_perf = True
         if encoder:  # which sees its whole input at once, and has no position beyond those it was trained with
             settings.n_ctx = min(settings.n_ctx, self.library.llama_model_n_ctx_train(self._model))
             settings.n_batch = settings.n_ubatch = settings.n_ctx
+            settings.n_seq_max, settings.kv_unified = TOGETHER, True
             settings.embeddings = True
         return self.library.llama_init_from_model(self._model, settings)
 
@@ -91,16 +93,30 @@ class Model:
         self.library.llama_free(self._context)
         self.library.llama_model_free(self._model)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids with the special tokens the file asks for; special tokens written in the text are recognised."""
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids, with those that the file puts around a text unless `special` is false; ones in it are found."""
         data = text.encode("utf-8")
         size = len(data) + 16
         ids = (self.library.llama_token * size)()
-        count = self.library.llama_tokenize(self.vocabulary, data, len(data), ids, size, True, True)
+        count = self.library.llama_tokenize(self.vocabulary, data, len(data), ids, size, special, True)
         if count < 0:  # too small: it says what it needs
             ids = (self.library.llama_token * -count)()
-            count = self.library.llama_tokenize(self.vocabulary, data, len(data), ids, -count, True, True)
+            count = self.library.llama_tokenize(self.vocabulary, data, len(data), ids, -count, special, True)
         return list(ids[:count])
+
+    def chat(self) -> tuple[str, dict[str, str]]:
+        """The file's chat template ('' without one), and the texts of its first and last token."""
+        template = self.library.llama_model_chat_template(self._model, None)
+        ends = {
+            "bos_token": self.library.llama_vocab_bos(self.vocabulary),
+            "eos_token": self.library.llama_vocab_eos(self.vocabulary),
+        }
+        texts = {
+            name: self.library.llama_vocab_get_text(self.vocabulary, number).decode("utf-8")
+            for name, number in ends.items()
+            if number >= 0
+        }
+        return (template or b"").decode("utf-8"), texts
 
     def clear(self) -> None:
         memory = self.library.llama_get_memory(self._context)
@@ -158,11 +174,23 @@ class LanguageModel(Model):
         self.run([token], every_position=False)
         return self._most_likely()
 
+    def scores(self) -> Floats:
+        """float32 (vocabulary,): the logits that the last `prefill` or `decode` chose from."""
+        return self._last_row().copy()
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """The tokens at which llama.cpp ends an answer."""
+        is_end = self.library.llama_vocab_is_eog
+        return frozenset(token for token in range(self.width) if is_end(self.vocabulary, token))
+
     def _most_likely(self) -> int:
+        return int(self._last_row().argmax())
+
+    def _last_row(self) -> Floats:
         import numpy as np
 
-        pointer = self.library.llama_get_logits_ith(self.context, -1)
-        return int(np.ctypeslib.as_array(pointer, (self.width,)).argmax())
+        return np.ctypeslib.as_array(self.library.llama_get_logits_ith(self.context, -1), (self.width,))
 
     def _check_length(self, ids: Sequence[int]) -> None:
         if not 0 < len(ids) <= self.longest:
@@ -185,11 +213,38 @@ class Encoder(Model):
 
         found = np.empty((len(texts), self.width), np.float32)
         for row, text in zip(found, texts, strict=True):
-            ids = self.encode(text)
-            if len(ids) > self.longest:
-                ids = [*ids[: self.longest - 1], ids[-1]]  # the last one is the end token
             self.clear()
-            self.run(ids, every_position=True)
-            row[:] = np.ctypeslib.as_array(self.library.llama_get_embeddings_seq(self.context, 0), (self.width,))
+            self.run(self._cut(text), every_position=True)
+            row[:] = self._vector(0)
         found /= np.linalg.norm(found, axis=1, keepdims=True)
         return found
+
+    def embed_together(self, texts: Sequence[str]) -> Floats:
+        """float32 (len(texts), width) of up to TOGETHER texts, as sequences of one batch; llama.cpp does not pad."""
+        import numpy as np
+
+        sequences = [self._cut(text) for text in texts]
+        places = [(token, place, number) for number, ids in enumerate(sequences) for place, token in enumerate(ids)]
+        batch = self.library.llama_batch_init(len(places), 0, 1)
+        batch.n_tokens = len(places)
+        for row, (token, place, number) in enumerate(places):
+            batch.token[row], batch.pos[row], batch.n_seq_id[row] = token, place, 1
+            batch.seq_id[row][0], batch.logits[row] = number, 1
+        self.clear()
+        code = self.library.llama_decode(self.context, batch)
+        self.library.llama_batch_free(batch)
+        if code != 0:
+            raise RuntimeError(f"llama_decode: code {code} for {len(places)} tokens of {len(texts)} texts")
+        found = np.stack([self._vector(number) for number in range(len(texts))])
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        return found
+
+    def _cut(self, text: str) -> list[int]:
+        ids = self.encode(text)
+        return ids if len(ids) <= self.longest else [*ids[: self.longest - 1], ids[-1]]  # the last one is the end token
+
+    def _vector(self, sequence: int) -> Floats:
+        import numpy as np
+
+        pointer = self.library.llama_get_embeddings_seq(self.context, sequence)
+        return np.ctypeslib.as_array(pointer, (self.width,)).copy()

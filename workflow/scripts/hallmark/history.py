@@ -18,7 +18,11 @@ KEPT = 50
 
 def remember(plan: Plan) -> None:
     """Write the plan's entries and their components, once for each plan that differs from the last one."""
-    nodes = {f"{node.verb} {node.name}": {"place": node.place, "components": node.components} for node in plan.nodes()}
+    nodes: dict[str, Any] = {}
+    for node in plan.nodes():
+        name = f"{node.verb} {node.name}"  # a model has another reference where an artifact is measured on more text
+        known = f"{name} {node.key}" if name in nodes else name
+        nodes[known] = {"place": node.place, "components": node.components}
     identity = digest.of_value(nodes)
     folder = plan.root / FOLDER
     before = _files(folder)
@@ -37,8 +41,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def places(root: Path, last: int) -> set[str]:
-    """The places of all entries that the last plans of this store refer to."""
-    kept = _files(root / FOLDER)[-last:] if last else []
+    """The places of all entries that the last `last` different plans of this store refer to. Two checkouts that take
+    turns on one store write their plans in turns, so the same plan counts once."""
+    different = {path.stem.partition("-")[2]: path for path in _files(root / FOLDER)}  # of each plan the newest
+    kept = sorted(different.values())[-last:] if last else []
     return {entry["place"] for path in kept for entry in _read(path).values()}
 
 

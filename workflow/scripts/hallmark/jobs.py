@@ -29,11 +29,15 @@ STATE = Path(os.environ.get(console.STATE_VARIABLE, console.STATE_DEFAULT))
 
 @dataclass(frozen=True)
 class Job:
-    """What a rule's script works with: the node as JSON, its inputs by role, where to log, the entry being written."""
+    """What a rule's script works with: the node as JSON, its inputs by role, where to log, the entry being written.
+
+    `after` are the entries that it waited for, by role; they may stop it and decide no byte.
+    """
 
     node: Mapping[str, Any]
     settings: Mapping[str, Any]
     inputs: Mapping[str, store.Entry]
+    after: Mapping[str, store.Entry]
     log: Path
     draft: store.Draft
 
@@ -72,8 +76,9 @@ def write_entry(snakemake: Snakemake, make: Callable[[Job], Mapping[str, Any]]) 
         if not _is_made(root, final, digests, memory):
             header = {field: node[field] for field in ("verb", "subject", "key", "components")}
             header["inputs"] = digests
+            after = {role: store.verify(root / place, memory) for role, place in node["after"].items()}
             with store.writing(root, final, header, memory) as draft:
-                draft.notes.update(make(Job(node, settings, inputs, log, draft)))
+                draft.notes.update(make(Job(node, settings, inputs, after, log, draft)))
                 draft.notes["seconds"] = round(time.monotonic() - started, 1)
                 _same_code(node["components"]["code"])
         if node["link"]:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hallmark import checkpoint, gguf_facts, hub, sources
 from hallmark.config import Config, ConfigError, load_yaml
 from hallmark.gates import no_such
+from hallmark.lint import findings, report
 from hallmark.packages import Unreachable
 from hallmark.quantities import size as readable
 from hallmark.source_errors import SourceError
@@ -154,26 +155,32 @@ def lock_sources(config: Config, old: Lock, cache: Path, names: Iterable[str] = 
     for (kind, name), source in wanted.items():
         if name in names or (not names and check(kind, name, source, old)):
             try:
-                found[kind][name] = pin(source, kind, cache)
+                code = kind == "models" and config.models[name].allow_remote_code
+                found[kind][name] = pin(source, kind, cache, code)
             except (SourceError, Unreachable) as error:
                 raise ConfigError(f"{kind}.{name}: {error}") from error
     new = Lock(models=found["models"], data=found["data"])
     return new, list(diff(old, new))
 
 
-def pin(source: Any, kind: str, cache: Path) -> Entry:
+def pin(source: Any, kind: str, cache: Path, remote_code: bool = False) -> Entry:
     """Bring a source and take its digests: of everything for a model, of the data alone for data.
 
+    Python files are left where they are, unless the source asks for them or its code is allowed (`remote_code`).
     Raises SourceError when it cannot be had or is no checkpoint.
     """
     pinned = source
     if isinstance(source, Hub):
         pinned = source.model_copy(update={"revision": hub.commit(source.repo, source.revision)})
-    found = sources.listing(pinned, cache)
+    found = sources.listing(pinned, cache, code=remote_code)
     if kind == "data":
         found = {path: item for path, item in found.items() if sources.part_of(path) == "weights"}
     files = {path: _pin_file(item.open) for path, item in sorted(found.items())}
-    facts = _facts(pinned, {path: item.open for path, item in found.items()}, cache) if kind == "models" else {}
+    facts = (
+        _facts(pinned, {path: item.open for path, item in found.items()}, cache, remote_code)
+        if kind == "models"
+        else {}
+    )
     asked = source.revision if isinstance(source, Hub) and source != pinned else None
     return Entry(source=pinned, revision=asked, facts=facts, files=files)
 
@@ -184,15 +191,15 @@ def _pin_file(opened: Callable[[], BinaryIO]) -> LockedFile:
     return LockedFile(size=size, sha256=sha256)
 
 
-def _facts(source: Any, files: Mapping[str, Callable[[], BinaryIO]], cache: Path) -> dict[str, Any]:
+def _facts(source: Any, files: Mapping[str, Callable[[], BinaryIO]], cache: Path, remote_code: bool) -> dict[str, Any]:
     if isinstance(source, Gguf):
         (name,) = (path for path in files if path.endswith(".gguf"))
         with _extracted(files[name], cache) as path:
             return gguf_facts.read(path)
     found = checkpoint.read(files)
-    errors = [finding for finding in checkpoint.findings(found) if finding.level == "error"]
+    errors = [item for item in report.of_headers(found, remote_code) if item.level == "error" and not item.trait]
     if errors:
-        raise SourceError("; ".join(f"{finding.place}: {finding.message}" for finding in errors))
+        raise SourceError("\n  ".join(findings.line(item) for item in findings.as_json(errors)))
     return checkpoint.facts(found)
 
 

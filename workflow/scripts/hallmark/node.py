@@ -20,7 +20,8 @@ class Node:
 
     `recipe` is JSON and names no path; `code` are the modules that decide the bytes; `inputs` are the entries it reads,
     by role. `after` are entries that must be there first but decide no byte (lint), and `hints` is JSON that the job
-    needs but that decides none either (where a source lies); neither is in the key.
+    needs but that changes nothing about what its entry is (where a source lies; which limits a speed is about to be
+    held to, which decide how many rounds are enough but not what they say); neither is in the key.
     """
 
     verb: str
@@ -83,6 +84,7 @@ class Node:
             "hints": dict(self.hints),
             "link": self.link,
             "inputs": {role: node.place for role, node in self.inputs.items()},
+            "after": {role: node.place for role, node in self.after.items()},
             "cpus": self.cpus,
             "toolchains": {role: str(toolchain.folder) for role, toolchain in self.toolchains.items()},
         }

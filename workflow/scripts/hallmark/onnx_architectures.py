@@ -126,3 +126,18 @@ ENCODERS = frozenset(
         "XLMRobertaModel",
     ]
 )
+
+# Rotary scaling. A traced graph keeps frequencies that follow from the config alone, and freezes those that a longer
+# input changes (dynamic, longrope). The builder: `make_rope_init` of its classes. The general one raises for what it does
+# not know; Llama's, which two others take over, knows llama3 and leaves out anything else without a word: with yarn, with
+# dynamic and with neither it writes the same bytes.
+EXPORTED_ROPE: dict[str, frozenset[str]] = {"linear": frozenset(), "yarn": frozenset(), "llama3": frozenset()}
+_BUILT_LIKE_LLAMA = frozenset({"LlamaForCausalLM", "NemotronForCausalLM", "SmolLM3ForCausalLM"})
+_BUILT_AS_USUAL = BUILT_LANGUAGE_MODELS - _BUILT_LIKE_LLAMA - {"HunYuanDenseV1ForCausalLM"}
+BUILT_ROPE = {
+    "linear": _BUILT_AS_USUAL,
+    "yarn": _BUILT_AS_USUAL,
+    "llama3": _BUILT_LIKE_LLAMA,
+    "longrope": frozenset({"Phi3ForCausalLM"}),
+    "dynamic": frozenset({"HunYuanDenseV1ForCausalLM"}),
+}

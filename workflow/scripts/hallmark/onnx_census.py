@@ -126,7 +126,7 @@ def _pieces(tensor: Tensor) -> Iterator[np.ndarray[Any, Any]]:
 
     kinds = {"float32": "<f4", "float16": "<f2", "float64": "<f8", "bfloat16": "<u2"}
     if tensor.encoding == "int32":  # a list of varints, which hold the bits of float16 or bfloat16
-        values = np.fromiter(_varints(tensor), dtype=np.uint16)
+        values = np.fromiter(varints(tensor), dtype=np.uint16)
         yield values.view("<f2") if tensor.type == "float16" else values
         return
     kind = np.dtype(kinds[tensor.type])
@@ -135,7 +135,8 @@ def _pieces(tensor: Tensor) -> Iterator[np.ndarray[Any, Any]]:
         yield np.fromfile(tensor.path, kind, count, offset=tensor.offset + start * kind.itemsize)
 
 
-def _varints(tensor: Tensor) -> Iterator[int]:
+def varints(tensor: Tensor) -> Iterator[int]:
+    """The lowest 16 bits of each number of a list that protobuf packs."""
     with tensor.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         value = shift = 0
         for byte in data[tensor.offset : tensor.offset + tensor.length]:

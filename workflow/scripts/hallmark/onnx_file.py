@@ -7,8 +7,9 @@ Weights stay in the file: a tensor knows where its bytes lie, here or in an exte
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,17 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operation of the graph. `attributes` holds the integers and texts among its attributes."""
+    """One operation of the graph. `attributes` holds the numbers and texts among its attributes.
+
+    Exporters name it by the path of the module it comes from.
+    """
 
     type: str
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, int | str]
+    attributes: Mapping[str, int | float | str]
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,10 @@ class Value:
 
 @dataclass
 class OnnxFile:
-    """A model's structure, subgraphs included. `external` are the data files that it needs beside it."""
+    """A model's structure, subgraphs included. `external` are the data files that it needs beside it.
+
+    `tensors` are its initializers, `constants` what operations of type Constant hold, named by their output.
+    """
 
     path: Path
     ir_version: int = 0
@@ -83,6 +91,7 @@ class OnnxFile:
     outputs: list[Value] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
+    constants: list[Tensor] = field(default_factory=list)
 
     @property
     def external(self) -> list[str]:
@@ -202,8 +211,9 @@ def _read_graph(reader: _Reader, span: Span, file: OnnxFile, top: bool = False) 
 
 
 def _read_operator(reader: _Reader, span: Span, file: OnnxFile) -> None:
-    texts: dict[int, list[str]] = {1: [], 2: [], 4: [], 7: []}
-    attributes: dict[str, int | str] = {}
+    texts: dict[int, list[str]] = {1: [], 2: [], 3: [], 4: [], 7: []}
+    attributes: dict[str, int | float | str] = {}
+    held: list[Tensor] = []
     for number, value in reader.fields(span):
         if number in texts:
             texts[number].append(reader.text(value))
@@ -211,14 +221,20 @@ def _read_operator(reader: _Reader, span: Span, file: OnnxFile) -> None:
             found = list(reader.fields(value))
             name = next((reader.text(part) for key, part in found if key == 1), "")
             for key, part in found:
-                if key == 3:
+                if key == 2:
+                    attributes[name] = struct.unpack("<f", reader.data[part[0] : part[1]])[0]
+                elif key == 3:
                     attributes[name] = _signed(part)
                 elif key == 4:
                     attributes[name] = reader.text(part)
+                elif key == 5:
+                    held.append(_read_tensor(reader, part))
                 elif key in (6, 11):  # a branch or a loop's body
                     _read_graph(reader, part, file)
     kind, domain = "".join(texts[4]), "".join(texts[7])
-    file.operators.append(Operator(kind, domain, tuple(texts[1]), tuple(texts[2]), attributes))
+    name = "".join(texts[3])
+    file.constants += [replace(tensor, name=texts[2][0]) for tensor in held if kind == "Constant" and texts[2]]
+    file.operators.append(Operator(kind, domain, tuple(texts[1]), tuple(texts[2]), attributes, name))
 
 
 def _read_tensor(reader: _Reader, span: Span) -> Tensor:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hallmark import onnx_companions, onnx_export, onnx_file
 from hallmark.onnx_file import Operator, Tensor
@@ -32,7 +33,7 @@ def build(source: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]
     Raises ValueError when the result does not hold what was asked for.
     """
     import torch
-    from onnxruntime_genai.models.builder import create_model, parse_extra_options
+    from onnxruntime_genai.models import builder
 
     torch.set_num_threads(int(options["threads"]))
     block, why = block_size(onnx_companions.read_json(source / "config.json"), options)
@@ -46,9 +47,12 @@ def build(source: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]
     ]
     if options.get("mixed"):
         extra.append("matmul_mixed_precision=" + ",".join(f"{group}:int8" for group in options["mixed"]))
-    with tempfile.TemporaryDirectory(dir=out, prefix=".build-") as scratch:
-        settings = parse_extra_options(None, str(source), str(out), precision, "cpu", scratch, extra)
-        create_model(None, str(source), str(out), precision, "cpu", scratch, **settings)
+    with (
+        tempfile.TemporaryDirectory(dir=out, prefix=".build-") as scratch,
+        patch.object(builder, "AutoConfig", _Configs),
+    ):
+        settings = builder.parse_extra_options(None, str(source), str(out), precision, "cpu", scratch, extra)
+        builder.create_model(None, str(source), str(out), precision, "cpu", scratch, **settings)
     report(1, STEPS, "steps")
     shared = _share_embedding(out / FILE)
     onnx_companions.copy(source, out)  # over the builder's own copies, which transformers has rewritten
@@ -61,6 +65,25 @@ def build(source: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]
     report(3, STEPS, "steps")
     done = {"block_size": block, "why": why, "embedding_shares_head": shared, "own_tokenizer_agrees": own_tokenizer}
     return {**done, "correlation_with_source": alike, **made}
+
+
+class _Configs:
+    """What the builder gets in place of transformers' AutoConfig.
+
+    Its Gemma 3 reads one set of rotary settings and `rope_local_base_freq`, which is how transformers 4 has them;
+    version 5 has a set for each kind of layer, and the builder ends with a KeyError (onnxruntime-genai 0.18).
+    """
+
+    @staticmethod
+    def from_pretrained(*arguments: Any, **settings: Any) -> Any:
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(*arguments, **settings)
+        if config.architectures == ["Gemma3ForCausalLM"]:
+            read = onnx_companions.readable_by_transformers_4({"rope_parameters": config.rope_parameters})
+            config.rope_theta, config.rope_local_base_freq = read["rope_theta"], read["rope_local_base_freq"]
+            config.rope_parameters = read.get("rope_scaling", {"rope_type": "default"})
+        return config
 
 
 def block_size(config: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, str]:

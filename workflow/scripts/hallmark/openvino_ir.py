@@ -53,13 +53,19 @@ class Constant:
 
 @dataclass
 class Network:
-    """The content of an .xml. A dynamic dimension of a port is -1; `notes` are the file's rt_info, nested."""
+    """The content of an .xml. A dynamic dimension of a port is -1; `notes` are the file's rt_info, nested.
+
+    `readers` are the types and names of the operations that read a constant, as it is or converted; `epsilons` those
+    that operations have as an attribute.
+    """
 
     constants: list[Constant] = field(default_factory=list)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     states: list[str] = field(default_factory=list)
     operations: Counter[str] = field(default_factory=Counter)
+    readers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    epsilons: list[float] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -71,21 +77,40 @@ class Network:
 def read(path: Path) -> Network:
     """Read an .xml. Raises DamagedIR when it is not whole, or holds a document type, which IR files never do."""
     network = Network()
+    layers: dict[str, tuple[str, str]] = {}
+    edges: dict[str, list[str]] = {}
     depth = 0
     try:
         for event, element in _events(path):
             depth += 1 if event == "start" else -1
             if event == "end" and element.tag == "layer":
                 _add_layer(network, element)
+                layers[element.attrib["id"]] = (element.attrib["type"], element.attrib["name"])
+            if event == "end" and element.tag == "edge":
+                edges.setdefault(element.attrib["from-layer"], []).append(element.attrib["to-layer"])
             if event == "end" and element.tag == "rt_info" and depth == 1:
                 network.notes = _notes(element)
             if event == "end" and (element.tag in ("layer", "edge") or depth == 1):
                 element.clear()
     except (ElementTree.ParseError, KeyError, ValueError) as error:
         raise DamagedIR(f"{path}: not a whole IR file: {type(error).__name__}: {error}") from error
+    network.readers = {
+        name: [layers[to] for to in _readers(number, layers, edges)]
+        for number, (kind, name) in layers.items()
+        if kind == "Const"
+    }
     if not network.outputs:
         raise DamagedIR(f"{path}: has no outputs")
     return network
+
+
+def _readers(number: str, layers: dict[str, tuple[str, str]], edges: dict[str, list[str]]) -> Iterator[str]:
+    """The layers that read one, seen through those that only convert it."""
+    for to in edges.get(number, ()):
+        if to in layers and layers[to][0] == "Convert":
+            yield from _readers(to, layers, edges)
+        elif to in layers:
+            yield to
 
 
 def _events(path: Path) -> Iterator[tuple[str, ElementTree.Element]]:
@@ -105,6 +130,8 @@ def _add_layer(network: Network, layer: ElementTree.Element) -> None:
     kind, name = layer.attrib["type"], layer.attrib["name"]
     data = layer.find("data")
     network.operations[kind] += 1
+    if data is not None and "eps" in data.attrib:
+        network.epsilons.append(float(data.attrib["eps"]))
     if kind == "Const" and data is not None:
         shape = tuple(int(size) for size in data.attrib["shape"].split(",") if size.strip())
         offset, size = int(data.attrib["offset"]), int(data.attrib["size"])

@@ -5,10 +5,13 @@ For the OpenVINO toolchain. What a bundle's run.py does with the same files give
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hallmark import padded_batch
 from hallmark.run import openvino_encode
 
 if TYPE_CHECKING:
@@ -30,13 +33,33 @@ class LanguageModel:
         self._model_path = files / openvino_encode.MODEL
         self._core, self.about = openvino_encode.start(files, threads)
         self._tokenizer = openvino_encode.open_tokenizer(self._core, files)
+        self._files = files
         self._request: Any = None
         self._last_only: bool | None = None
         self._past = 0
+        self.stops = stop_tokens(files)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids. Without special tokens by openvino_genai, which changes the same tokenizer's graph for that."""
+        if not special:
+            found: list[int] = (
+                self._generator_tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
+            )
+            return found
         ids: list[int] = self._tokenizer([text])["input_ids"][0].tolist()
         return ids
+
+    def chat(self) -> tuple[str, dict[str, str]]:
+        """The tokenizer's own chat template ('' without one), and the texts of its special tokens."""
+        own = self._generator_tokenizer
+        tokens = {"bos_token": own.get_bos_token(), "eos_token": own.get_eos_token(), "pad_token": own.get_pad_token()}
+        return own.get_original_chat_template(), tokens
+
+    @cached_property
+    def _generator_tokenizer(self) -> Any:
+        import openvino_genai
+
+        return openvino_genai.Tokenizer(self._files)
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         self._begin(last_only=False)
@@ -48,6 +71,10 @@ class LanguageModel:
 
     def decode(self, token: int) -> int:
         return int(self._run([token])[-1].argmax())
+
+    def scores(self) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self._request.get_tensor("logits").data[0, -1].copy()
+        return found
 
     def _begin(self, last_only: bool) -> None:
         if self._last_only is not last_only:
@@ -76,6 +103,16 @@ class LanguageModel:
         return found
 
 
+def stop_tokens(files: Path) -> frozenset[int]:
+    """The tokens at which openvino_genai ends an answer."""
+    for name in ("generation_config.json", "config.json"):
+        path = files / name
+        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+        if found is not None:
+            return frozenset(found if isinstance(found, list) else [found])
+    return frozenset()
+
+
 def see_last_position(model: Any) -> bool:
     """Cut the output layer's input to the last position. Where that layer is not found: False, and no change."""
     from openvino import opset13 as ops
@@ -91,15 +128,25 @@ def see_last_position(model: Any) -> bool:
     return True
 
 
-class Encoder:
-    """A sentence encoder: the one of the bundle's run.py."""
+class Encoder(openvino_encode.Encoder):
+    """A sentence encoder: the one of the bundle's run.py, and a padded batch beside it.
+
+    Its tokenizer adds special tokens and cuts a text to `cuts_at` tokens; both are built in.
+    """
+
+    encodes_bare = False
 
     def __init__(self, files: Path, threads: int) -> None:
-        self._encoder = openvino_encode.Encoder(files, threads)
-        self.about = self._encoder.about
+        super().__init__(files, threads)
+        self.cuts_at = self.about["max_tokens"]
 
-    def encode(self, text: str) -> list[int]:
-        return self._encoder.encode(text)
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids, special tokens always included, cut to `cuts_at`."""
+        return super().encode(text)
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._encoder.embed(texts)
+    def embed_together(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """float32 (len(texts), width): all texts in one batch, padded to the longest of them by the tokenizer."""
+        tokens = self.tokenizer(list(texts))
+        feeds = {port.get_any_name(): tokens[port] for port in self.tokenizer.outputs}
+        hidden = self.model({name: value for name, value in feeds.items() if name in self.inputs})[0]
+        return padded_batch.pool(hidden, feeds["attention_mask"], self.about["pooling"])

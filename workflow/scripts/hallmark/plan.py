@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hallmark import digest
 from hallmark.config import Settings
@@ -45,6 +47,15 @@ class Choice:
     select: Node
     bundle: Node
 
+    def offer(self) -> dict[str, Any]:
+        """The bundle as it is offered for release, with the gates that its verdict must name."""
+        return {
+            "target": self.target,
+            "model": self.model,
+            "bundle": self.bundle.place,
+            "gates": {made.candidate: made.judges[self.target].recipe["gates"] for made in self.candidates},
+        }
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -71,6 +82,17 @@ class Plan:
         found = {toolchain.name: toolchain for node in self.nodes() for toolchain in node.toolchains.values()}
         return [found[name] for name in sorted(found)]
 
+    def report_of(self, there: Callable[[Node], bool]) -> Node:
+        """The report of a part of the plan: the artifacts and selections of which every entry is there."""
+        recipe, inputs = self.report.recipe, self.report.inputs
+        missing = {_shown_by(role) for role, node in inputs.items() if not there(node)}
+        artifacts = [name for name in recipe["artifacts"] if name not in missing]
+        return dataclasses.replace(
+            self.report,
+            recipe={**recipe, "artifacts": artifacts, "missing": sorted(missing)},
+            inputs={role: node for role, node in inputs.items() if _shown_by(role) not in missing},
+        )
+
     def nodes(self) -> Iterator[Node]:
         """Every node once, inputs before what needs them."""
         seen: set[int] = set()
@@ -84,3 +106,8 @@ class Plan:
 
         for last in (*(choice.bundle for choice in self.choices), self.report):
             yield from visit(last)
+
+
+def _shown_by(role: str) -> str:
+    """What an input of the report is about: `model/format/variant`, or `model/target` for a selection."""
+    return role.rpartition("/")[0] if "/judge/" not in role else role.rpartition("/judge/")[0]

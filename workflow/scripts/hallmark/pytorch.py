@@ -6,10 +6,12 @@ lacks tensors is refused: transformers fills them in at random with a mere warni
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hallmark.sentence_modules import longest_input, pooling
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,17 +21,21 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """A checkpoint opened with one of transformers' auto classes. The tokenizer is read when it is first needed."""
+    """A checkpoint opened with one of transformers' auto classes. The tokenizer is read when it is first needed.
 
-    def __init__(self, folder: Path, threads: int, auto_class: str, **settings: Any) -> None:
+    `remote_code` lets the code run that lies in the folder.
+    """
+
+    def __init__(self, folder: Path, threads: int, auto_class: str, remote_code: bool = False) -> None:
         import torch
         import transformers
 
         torch.set_num_threads(threads)
         transformers.utils.logging.disable_progress_bar()  # which would fill the log
         self.torch, self.folder, self._tokenizer = torch, folder, None
+        self._reading = {"local_files_only": True, "trust_remote_code": remote_code}
         self.model, loaded = getattr(transformers, auto_class).from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **settings
+            folder, dtype=torch.float32, output_loading_info=True, **self._reading
         )
         for what in ("missing_keys", "mismatched_keys"):
             if loaded.get(what):
@@ -44,20 +50,62 @@ class Source:
         if self._tokenizer is None:
             from transformers import AutoTokenizer
 
-            self._tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+            self._tokenizer = AutoTokenizer.from_pretrained(self.folder, **self._reading)
         return self._tokenizer
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids with special tokens, not cut to any length."""
-        return list(self.tokenizer(text, verbose=False, truncation=False, padding=False)["input_ids"])
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids, with the special tokens around the text unless `special` is false; not cut to any length."""
+        return list(self._encoded(text, add_special_tokens=special)["input_ids"])
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in the text each token comes from, without special tokens; [] if this tokenizer cannot say."""
+        if not self.tokenizer.is_fast:
+            return []
+        found = self._encoded(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [tuple(span) for span in found["offset_mapping"]]
+
+    def _encoded(self, text: str, **how: Any) -> Any:
+        return self.tokenizer(text, verbose=False, truncation=False, padding=False, **how)
+
+    def special(self) -> dict[str, Any]:
+        """{"added": {text: id} of special and added tokens, "unknown": id or None}."""
+        special = zip(self.tokenizer.all_special_tokens, self.tokenizer.all_special_ids, strict=True)
+        return {
+            "added": dict(
+                sorted({**self.tokenizer.get_added_vocab(), **dict(special)}.items(), key=lambda item: item[1])
+            ),
+            "unknown": self.tokenizer.unk_token_id,
+        }
+
+    def chat(self) -> tuple[str, dict[str, str]]:
+        """The default chat template ('' without one), and the special tokens' texts by the names that templates use."""
+        template = self.tokenizer.chat_template or ""
+        if isinstance(template, dict):
+            template = template.get("default", "")
+        tokens = {name: text for name, text in self.tokenizer.special_tokens_map.items() if isinstance(text, str)}
+        return template, tokens
 
 
 class CausalLM(Source):
-    """A language model, one sequence at a time."""
+    """A language model, one sequence at a time.
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        super().__init__(folder, threads, "AutoModelForCausalLM")
+    `stops` end an answer by the checkpoint's generation settings; `positions` is how long a text it claims to take.
+    """
+
+    def __init__(self, folder: Path, threads: int, remote_code: bool = False) -> None:
+        super().__init__(folder, threads, "AutoModelForCausalLM", remote_code)
         self._cache: Any = None
+        ends = self.model.generation_config.eos_token_id
+        self.stops = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+        self.positions = int(getattr(self.model.config, "max_position_embeddings", None) or sys.maxsize)
+
+    def chat_prompt(self, text: str) -> list[int]:
+        """Token ids of the text as a user's turn in the model's chat template; of the plain text where it has none."""
+        if not self.tokenizer.chat_template:
+            return self.encode(text)
+        turn = [{"role": "user", "content": text}]
+        rendered = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        return list(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
     def logits(self, ids: Sequence[int]) -> Floats:
         with self.torch.inference_mode():
@@ -77,8 +125,12 @@ class CausalLM(Source):
             answer = self.model(
                 self.torch.tensor([list(ids)]), past_key_values=self._cache, use_cache=True, logits_to_keep=1
             )
-        self._cache = answer.past_key_values
-        return int(answer.logits[0, -1].argmax())
+        self._cache, self._row = answer.past_key_values, answer.logits[0, -1]
+        return int(self._row.argmax())
+
+    def scores(self) -> Floats:
+        found: Floats = self._row.float().numpy()
+        return found
 
 
 class Encoder(Source):
@@ -87,15 +139,15 @@ class Encoder(Source):
     Prompts that the checkpoint's own configuration may name are not applied.
     """
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, remote_code: bool = False) -> None:
         self._pool = pooling(folder)
-        super().__init__(folder, threads, "AutoModel")
-        self._longest = longest_input(folder)
+        super().__init__(folder, threads, "AutoModel", remote_code)
+        self.longest = longest_input(folder)
 
     def embed(self, texts: Sequence[str]) -> Floats:
         with self.torch.inference_mode():
             batch = self.tokenizer(
-                list(texts), padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+                list(texts), padding=True, truncation=True, max_length=self.longest, return_tensors="pt"
             )
             states = self.model(**batch).last_hidden_state
             mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
@@ -103,44 +155,11 @@ class Encoder(Source):
         found: Floats = vectors.numpy()
         return found
 
+    embed_together = embed  # which pads a batch to its longest text
+
     def _pooled(self, states: Any, mask: Any) -> Any:
         if self._pool == "cls":
             return states[:, 0]
         if self._pool == "max":
             return states.masked_fill(mask == 0, float("-inf")).amax(1)
         return (states * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def pooling(folder: Path) -> str:
-    """`mean`, `cls` or `max`, from modules.json and the pooling module's config; `mean` for a plain transformer.
-
-    Raises ValueError for any other pooling, and for modules other than transformer, pooling and normalisation.
-    """
-    for module in _read(folder / "modules.json") or []:
-        kind = module["type"].rpartition(".")[2]
-        if kind not in ("Transformer", "Pooling", "Normalize"):
-            raise ValueError(
-                f"{folder / 'modules.json'}: module {kind} is not supported, only pooling and normalisation"
-            )
-        if kind == "Pooling":
-            path = folder / module["path"] / "config.json"
-            return _pooling_mode(path, _read(path))
-    return "mean"
-
-
-def _pooling_mode(path: Path, config: Mapping[str, Any]) -> str:
-    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-    chosen = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
-    if len(chosen) != 1 or chosen[0] not in names:
-        raise ValueError(f"{path}: pooling {', '.join(chosen) or 'of no kind'}; one of {', '.join(names)} is supported")
-    return names[chosen[0]]
-
-
-def longest_input(folder: Path) -> int:
-    """Tokens that an input is cut to: sentence-transformers' own limit, else the model's number of positions."""
-    limit = _read(folder / "sentence_bert_config.json").get("max_seq_length")
-    return int(limit or _read(folder / "config.json").get("max_position_embeddings") or 512)

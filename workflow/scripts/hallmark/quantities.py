@@ -58,9 +58,11 @@ def estimate(found: Mapping[str, Any]) -> str:
 def parts(found: Mapping[str, Any]) -> tuple[str, str, str]:
     """Value, interval and unit of an estimate, as text. The interval's width sets the digits, six decimals at most.
 
-    The interval is empty where the number is exact, to the digits shown.
+    The interval is empty where the number is exact, to the digits shown, and where there is none.
     """
     numbers = [found[name] for name in ("value", "low", "high")]
+    if numbers[1:] == [None, None]:
+        numbers = [found["value"]] * 3
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         return "no number", "", ""
     factor, unit = _unit_of(numbers, found["unit"])

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from hallmark import bundle, digest, store
+from hallmark.release_checks import INDEX, INDEX_TABLE, check_bundle
 from hallmark.templates import render
 
 VERSION = 1
-INDEX, INDEX_TABLE, LATEST = "index.json", "index.md", "latest"
+FOLDER = Path("artifacts/releases")
+LATEST = "latest"
 PARTIAL = ".partial-"
 
 
@@ -98,41 +100,6 @@ def _consider(offer: Offer) -> tuple[dict[str, Any], dict[str, Any]]:
     }, {}
 
 
-def check_bundle(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The manifest of a bundle, and what in its folder is not as the manifest says (every file is read)."""
-    try:
-        text = (folder / bundle.MANIFEST).read_text(encoding="utf-8")
-        manifest: dict[str, Any] = json.loads(text)
-        listed: digest.Described = manifest["files"]
-        artifact = {name: listed[name] for name in manifest["artifact"]["files"]}
-        stated = manifest["artifact"]["digest"]
-        found = digest.describe(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return {}, [f"{folder}: not a bundle ({type(error).__name__}: {error})"]
-    problems = _differences(folder, listed, found)
-    if not problems and (folder / bundle.SUMS).read_text(encoding="utf-8") != bundle.sums(listed, text):
-        problems.append(f"{folder / bundle.SUMS}: not the checksums of {bundle.MANIFEST}")
-    if digest.of_tree(artifact) != stated:
-        problems.append(
-            f"{folder}: its artifact's files have digest {digest.of_tree(artifact)[:12]}, not {stated[:12]}"
-        )
-    return manifest, problems
-
-
-def _differences(folder: Path, listed: digest.Described, found: digest.Described) -> list[str]:
-    own = {bundle.MANIFEST, bundle.SUMS}
-    problems = [f"{folder / name}: missing" for name in sorted((listed.keys() | own) - found.keys())]
-    problems += [f"{folder / name}: not in the manifest" for name in sorted(found.keys() - listed.keys() - own)]
-    for name in sorted(listed.keys() & found.keys()):
-        if listed[name] != found[name]:
-            want, have = listed[name], found[name]
-            problems.append(
-                f"{folder / name}: {have['size']} bytes, sha256 {have['sha256'][:12]}; "
-                f"the manifest says {want['size']} bytes, {want['sha256'][:12]}"
-            )
-    return problems
-
-
 def _check_verdict(offer: Offer, manifest: Mapping[str, Any]) -> list[str]:
     """Why the verdict in a whole bundle does not allow its release now."""
     verdict = json.loads((offer.folder / bundle.VERDICT).read_text(encoding="utf-8"))
@@ -183,6 +150,7 @@ def _publish(source: Path, release: Path, entry: Mapping[str, Any]) -> None:
         if place.exists():
             shutil.rmtree(place)  # empty, or less than the same bundle: `_is_there` has made sure
         partial.rename(place)
+        store.open_folders(release.parent, place)
         store.sync_folder(place.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -257,38 +225,3 @@ def link_latest(release: Path) -> None:
     fresh.symlink_to(release.name)
     fresh.replace(link)
     store.sync_folder(link.parent)
-
-
-def verify(folder: Path) -> list[str]:
-    """What is wrong with a release or a bundle, one line each; empty when every file is as its checksum says."""
-    if (folder / INDEX).exists():
-        return _check_release(folder)
-    if (folder / bundle.REFUSAL).exists():
-        return []
-    return check_bundle(folder)[1]
-
-
-def _check_release(folder: Path) -> list[str]:
-    try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        places = {f"{entry['target']}/{entry['model']}": entry["bundle"] for entry in index["published"]}
-        table = digest.of_file(folder / INDEX_TABLE)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return [f"{folder / INDEX}: not an index ({type(error).__name__}: {error})"]
-    problems = []
-    if table != index.get("table"):
-        problems.append(f"{folder / INDEX_TABLE}: not the table of {INDEX}")
-    there = {path.relative_to(folder).as_posix() for path in [*folder.glob("*"), *folder.glob("*/*")] if _holds(path)}
-    known = {INDEX, INDEX_TABLE, *places, *(place.partition("/")[0] for place in places)}
-    problems += [f"{folder / extra}: not in the index" for extra in sorted(there - known)]
-    for place, sealed in places.items():
-        problems += check_bundle(folder / place)[1]
-        manifest = folder / place / bundle.MANIFEST
-        if manifest.is_file() and digest.of_file(manifest) != sealed:
-            problems.append(f"{manifest}: not the bundle that the index names")
-    return problems
-
-
-def _holds(path: Path) -> bool:
-    """Whether there is a file at or below a path: refused bundles leave empty folders."""
-    return not path.is_dir() or any(not below.is_dir() for below in path.rglob("*"))

@@ -68,8 +68,8 @@ class Artifact:
 class Inputs:
     """What the page is made of.
 
-    `machine` says in words what was measured on, `metrics` are each task's, and `times` maps a task to those of its
-    sampled times that are drawn, with their titles.
+    `machine` says in words what was measured on, `missing` names what should be here and is not in the store, `metrics`
+    are each task's, and `times` maps a task to those of its sampled times that are drawn, with their titles.
     """
 
     title: str
@@ -78,6 +78,7 @@ class Inputs:
     machine: str
     models: Sequence[Model]
     artifacts: Sequence[Artifact]
+    missing: Sequence[str]
     verdicts: Sequence[Mapping[str, Any]]
     selections: Sequence[Mapping[str, Any]]
     metrics: Mapping[str, Mapping[str, Metric]]

@@ -1,5 +1,5 @@
-"""What is generated from the config models: JSON schemas for editors, and the tables in `config/README.md`
-and `docs/gates.md`.
+"""What is generated from the config models: JSON schemas for editors, and the tables in `config/README.md`,
+`docs/gates.md` and `docs/lint.md`.
 
 `python -m hallmark.schema` writes them; a test fails when they are not what the models say. It validates nothing.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hallmark import config, sources, tasks
+from hallmark.lint import findings
 
 ROOT = Path(__file__).parents[3]
 SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -33,12 +34,11 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 
 def generated() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    readme, gates = ROOT / "config/README.md", ROOT / "docs/gates.md"
+    pages = (ROOT / name for name in ("config/README.md", "docs/gates.md", "docs/lint.md"))
     return {
         ROOT / "workflow/schemas/config.schema.json": _schema(config.Config),
         ROOT / "workflow/schemas/targets.schema.json": _schema(config.Targets),
-        readme: fill(readme.read_text(encoding="utf-8")),
-        gates: fill(gates.read_text(encoding="utf-8")),
+        **{page: fill(page.read_text(encoding="utf-8")) for page in pages},
     }
 
 
@@ -47,17 +47,20 @@ def _schema(model: type[BaseModel]) -> str:
 
 
 def fill(text: str) -> str:
-    """The text with a table between each `<!-- table NAME -->` or `<!-- metrics TASK -->` and `<!-- end -->`."""
+    """The text with a table between each `<!-- table NAME -->`, `<!-- metrics TASK -->` or `<!-- lint SUBJECT -->` and
+    `<!-- end -->`."""
 
     def table(found: re.Match[str]) -> str:
         kind, name = found[1], found[2]
         if kind == "metrics":
             rows = _metrics(name)
+        elif kind == "lint":
+            rows = _codes(name)
         else:
             rows = _fields(SECTIONS[name]) if name in SECTIONS else _measuring(name)
         return f"<!-- {kind} {name} -->\n{rows}\n<!-- end -->"
 
-    return re.sub(r"<!-- (table|metrics) ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (table|metrics|lint) ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
 
 
 def _metrics(task: str) -> str:
@@ -65,6 +68,15 @@ def _metrics(task: str) -> str:
     rows += [
         f"| `{name}` | {metric.unit} | {metric.better} | {metric.source} | {metric.meaning} |"
         for name, metric in tasks.get(task).METRICS.items()
+    ]
+    return "\n".join(rows)
+
+
+def _codes(subject: str) -> str:
+    rows = ["| code | level | what is wrong | what to do |", "|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {code.level} | {code.meaning} | {code.remedy} |"
+        for name, code in findings.SUBJECTS[subject].items()
     ]
     return "\n".join(rows)
 

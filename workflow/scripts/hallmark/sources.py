@@ -128,15 +128,18 @@ def part_of(path: str) -> Literal["weights", "docs"]:
     return "docs" if "/" not in path and DOCS.fullmatch(path) else "weights"
 
 
-def select(paths: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
-    """The files to take of those there are: what matches a pattern, or without patterns what a checkpoint needs."""
+def select(paths: Iterable[str], patterns: tuple[str, ...], code: bool = False) -> list[str]:
+    """The files to take of those there are: what matches a pattern, or without patterns what a checkpoint needs.
+
+    With `code`, Python files are among these.
+    """
     known = sorted(path for path in paths if not _hidden(path))
     docs = [path for path in known if part_of(path) == "docs"]
     others = [path for path in known if part_of(path) == "weights"]
     if patterns:
         return [*docs, *(path for path in others if any(fnmatchcase(path, pattern) for pattern in patterns))]
     here = [path for path in others if not ELSEWHERE & set(PurePosixPath(path).parts[:-1])]
-    needed = [path for path in here if NEEDED.fullmatch(PurePosixPath(path).name)]
+    needed = [path for path in here if NEEDED.fullmatch(PurePosixPath(path).name) or (code and path.endswith(".py"))]
     tensors = [path for path in needed if path.endswith(".safetensors")]
     if not tensors:
         needed += [path for path in here if PICKLES.fullmatch(PurePosixPath(path).name)]
@@ -155,19 +158,20 @@ def _consolidated(path: str) -> bool:
 
 
 def listing(
-    source: Hub | Path | Package | Gguf, cache: LocalPath, wanted: Iterable[str] | None = None
+    source: Hub | Path | Package | Gguf, cache: LocalPath, wanted: Iterable[str] | None = None, code: bool = False
 ) -> dict[str, Item]:
-    """The files of a source by their path in the lock; remote ones come into a cache first.
+    """The files of a source by their path in the lock; remote ones come into a cache first. `code` as in `select`.
 
     With `wanted` only those are looked for, and some may be missing. Without it, raises SourceError when none is found.
     """
+    code = code or any(path.endswith(".py") for path in wanted or ())
     match source:
         case Hub():
-            found = _hub(source, wanted)
+            found = _hub(source, wanted, code)
         case Path():
-            found = _folder(source)
+            found = _folder(source, code)
         case Package():
-            found = _package(source, cache)
+            found = _package(source, cache, code)
         case Gguf():
             found = _gguf(source, cache)
     if wanted is None and not any(part_of(path) == "weights" for path in found):
@@ -176,30 +180,30 @@ def listing(
     return found
 
 
-def _hub(source: Hub, wanted: Iterable[str] | None) -> dict[str, Item]:
-    paths = list(wanted) if wanted is not None else select(hub.paths(source.repo, source.revision), source.files)
+def _hub(source: Hub, wanted: Iterable[str] | None, code: bool) -> dict[str, Item]:
+    paths = select(hub.paths(source.repo, source.revision), source.files, code) if wanted is None else wanted
     return {path: Item(partial(hub.open_file, source.repo, source.revision, path)) for path in paths}
 
 
-def _folder(source: Path) -> dict[str, Item]:
+def _folder(source: Path, code: bool) -> dict[str, Item]:
     root = LocalPath(source.folder).expanduser()
     if not root.is_dir():
         raise SourceError(f"folder {source.folder}: no such folder (from {LocalPath.cwd()})")
     files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    return {name: Item(partial(_open, files[name])) for name in select(files, source.files)}
+    return {name: Item(partial(_open, files[name])) for name in select(files, source.files, code)}
 
 
 def _open(path: LocalPath) -> BinaryIO:
     return path.open("rb")
 
 
-def _package(source: Package, cache: LocalPath) -> dict[str, Item]:
+def _package(source: Package, cache: LocalPath, code: bool) -> dict[str, Item]:
     wheel = wheels.bring(source.package, cache)
     prefix = source.folder.strip("/") + "/" if source.folder.strip("/") else ""
     inside = {name.removeprefix(prefix): name for name in wheel.names if name.startswith(prefix)}
     if not inside:
         raise SourceError(f"{describe(source)}: no such folder in the wheel, which has {', '.join(wheel.folders())}")
-    chosen = select((name for name in inside if ".dist-info/" not in name), source.files)
+    chosen = select((name for name in inside if ".dist-info/" not in name), source.files, code)
     found = {name: Item(wheel.opener(inside[name])) for name in chosen}
     return {**_papers(wheel, found), **found}
 

@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty: bootstrap intervals over blocks, pairs or rounds. Measures and judges nothing.
+"""Numbers with their uncertainty: bootstrap intervals over blocks or pairs. Measures and judges nothing.
 
 A statistic here is a function of *weights*: `weights[r, i]` says how often unit i occurs in resample r (float64,
 resamples by units). One resample of n units drawn with replacement is one row of multinomial counts, so every
@@ -8,9 +8,10 @@ the data itself.
 Intervals are percentile intervals at 95 % (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993,
 chapter 13) from a fixed seed, so that the same data give the same interval. Two sides measured on the same units are
 resampled together (a paired bootstrap), which takes out what both sides share. What the interval cannot do: with few
-units it is too narrow (simulated: it holds the median of 8 normal values in 91 % of cases, of 3 in 74 %), and for a
-maximum or minimum the bootstrap is wrong altogether (P. Bickel and D. Freedman, Annals of Statistics 9, 1981, section
-6): extremes are reported by `exact`, as the worst that was seen.
+units it is too narrow (simulated: it holds the median of 8 normal values in 91 % of cases, of 3 in 74 %), so of fewer
+than FEWEST units there is none; and for a maximum or minimum the bootstrap is wrong altogether (P. Bickel and D.
+Freedman, Annals of Statistics 9, 1981, section 6): extremes are reported by `exact`, as the worst that was seen.
+What was measured one after another on a clock is `hallmark.intervals`' business.
 
 numpy is imported inside the functions, because toolchains and the plan import this module.
 """
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 SEED = 20240229
-RUNS_FROM = 50
+FEWEST = 4  # units of an interval; one unit would give an interval of one point, which looks certain
 CHUNK = 100  # resamples at a time, which bounds the memory to CHUNK times units numbers
 
 
 class Estimate(TypedDict):
-    """A number and its 95 % interval, from `n` units (blocks, pairs, rounds). `unit` is '' for a ratio or a share.
+    """A number and its interval (95 %; of a speed 99 %) from `n` units: blocks, pairs, rounds. `unit` is '' for a ratio
+    or a share.
 
     All three numbers are None, `null` in JSON, when the number could not be computed because the artifact answered
-    with NaN or infinity. Whoever judges must treat that as failed, never as absent.
+    with NaN or infinity. Whoever judges must treat that as failed, never as absent. Only `low` and `high` are None when
+    the units are too few for an interval: nothing can be said of a limit then.
     """
 
     value: float | None
@@ -65,28 +68,27 @@ def unknown(n: int, unit: str = "") -> Estimate:
     return Estimate(value=None, low=None, high=None, n=n, unit=unit)
 
 
-def bootstrap(
-    statistic: Statistic, n: int, unit: str = "", *, strata: Sequence[int] | None = None, in_order: bool = False
-) -> Estimate:
+def bootstrap(statistic: Statistic, n: int, unit: str = "", *, strata: Sequence[int] | None = None) -> Estimate:
     """The statistic of n units with its percentile interval, widened to the value where a skew leaves it outside.
+
+    Of fewer than FEWEST units there is no interval: `low` and `high` are None.
 
     Resamples in which the statistic is not defined (NaN: a rank correlation with one side constant) do not count.
 
     `strata` (n integers) resamples within each group: every resample has as many units of each group as the data.
-    `in_order` is for units measured one after another, which resemble their neighbours: from 50 units on it draws runs
-    of them, about the cube root of n long (circular block bootstrap; D. Politis and J. Romano, 1992; length by P. Hall,
-    J. Horowitz and B.-Y. Jing, Biometrika 82, 1995). Of fewer units too few runs could be made.
     """
     import numpy as np
 
     if n < 1:
         raise ValueError("bootstrap: no units to resample, need at least one")
+    if n < FEWEST:
+        value = float(statistic(np.ones((1, n)))[0])
+        return Estimate(value=value, low=None, high=None, n=n, unit=unit) if math.isfinite(value) else unknown(n, unit)
     generator = np.random.default_rng(SEED)
     groups = np.zeros(n, int) if strata is None else np.asarray(strata)
     draws = []
     for _ in range(0, RESAMPLES, CHUNK):
-        weights = _draw_runs(generator, n) if in_order else _draw_units(generator, groups)
-        draws.append(statistic(weights))
+        draws.append(statistic(_draw_units(generator, groups)))
     tail = (1 - CONFIDENCE) / 2
     value, drawn = statistic(np.ones((1, n)))[0], np.concatenate(draws)
     low, high = np.quantile(np.append(drawn[~np.isnan(drawn)], value), [tail, 1 - tail])
@@ -101,17 +103,6 @@ def _draw_units(generator: np.random.Generator, groups: NDArray[np.int_]) -> NDA
         members = np.flatnonzero(groups == group)
         chances = np.full(len(members), 1 / len(members))
         weights[:, members] = generator.multinomial(len(members), chances, size=CHUNK)
-    return weights
-
-
-def _draw_runs(generator: np.random.Generator, n: int) -> NDArray[np.float64]:
-    import numpy as np
-
-    length = round(n ** (1 / 3)) if n >= RUNS_FROM else 1
-    starts = generator.integers(n, size=(CHUNK, -(-n // length), 1))
-    units = ((starts + np.arange(length)) % n).reshape(CHUNK, -1)[:, :n]
-    weights = np.zeros((CHUNK, n))
-    np.add.at(weights, (np.arange(CHUNK)[:, None], units), 1)
     return weights
 
 
@@ -155,13 +146,6 @@ def quantile(values: ArrayLike, share: float) -> Statistic:
 def median(values: ArrayLike) -> Statistic:
     """The median over units."""
     return quantile(values, 0.5)
-
-
-def median_ratio(numerators: ArrayLike, denominators: ArrayLike) -> Statistic:
-    """The median over units of the ratio of two values of the same unit. What slows a whole unit down cancels out."""
-    import numpy as np
-
-    return median(np.asarray(numerators, np.float64) / np.asarray(denominators, np.float64))
 
 
 def quotient(numerator: Statistic, denominator: Statistic) -> Statistic:
@@ -224,8 +208,3 @@ def exponential(statistic: Statistic) -> Statistic:
     import numpy as np
 
     return lambda weights: np.exp(statistic(weights))
-
-
-def inverse(statistic: Statistic) -> Statistic:
-    """One over a statistic, for example a rate from a median time."""
-    return lambda weights: 1 / statistic(weights)

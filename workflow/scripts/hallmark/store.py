@@ -168,7 +168,18 @@ def _commit(store: Path, draft: Draft, final: Path, header: Mapping[str, Any], m
         if final.exists():
             shutil.rmtree(final)  # Snakemake makes the folder of an output before the job starts
         ready.rename(final)
+        open_folders(store, final)
         sync_folder(final.parent)
+
+
+def open_folders(root: Path, place: Path) -> None:
+    """Let others read the folders between `root` and an entry, whatever this user's umask is: Snakemake may have made
+    them. The mode of `root` itself is its owner's affair."""
+    for folder in place.parents[: len(place.relative_to(root).parts) - 1]:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & 0o055 != 0o055:
+            with suppress(PermissionError):  # another user's, who has opened it, or not
+                folder.chmod(mode | 0o055)
 
 
 def is_whole(store: Path, path: Path, memory: digest.Memory | None = None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hallmark import digest, estimates, history, links, store
+from hallmark import digest, estimates, history, links, release, release_checks, store
 from hallmark.config import ConfigError
 from hallmark.node import Node
 from hallmark.plan import Plan
@@ -22,19 +22,28 @@ SPARE_MEMORY = 500  # MB left to the system and to Snakemake itself
 def before_run(plan: Plan, say: Callable[[str], None], dry_run: bool = False) -> None:
     """Set damaged entries aside, check that what is missing fits this machine, refresh links, remember the plan.
 
-    The last two are left out for a dry run. Raises ConfigError for what cannot fit, and for a file in a link's place.
+    The last two are left out for a dry run. Raises ConfigError for what cannot fit, for a release that is not as it was
+    published, and for a file in a link's place.
     """
     memory = digest.Memory(STATE / "digests.sqlite")
     for message in check_entries(plan, memory):
         say(message)
+    problems = _altered(plan, memory)
     memory.save()
     missing = [node for node in plan.nodes() if not node.manifest(plan.root).exists()]
-    problems = [*_too_large(missing), *_no_space(plan, missing)]
+    problems += [*_too_large(missing), *_no_space(plan, missing)]
     if problems:
         raise ConfigError("\n".join(problems))
     if not dry_run:
         link_readable(plan)
         history.remember(plan)
+
+
+def _altered(plan: Plan, memory: digest.Memory) -> list[str]:
+    folder = release.FOLDER / plan.release
+    problems = release_checks.altered(folder, memory)
+    remedy = f"what is published is never replaced: restore it, or move {folder} away and run again"
+    return [*problems, remedy] if problems else []
 
 
 def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:

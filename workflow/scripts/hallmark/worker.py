@@ -6,6 +6,7 @@ A request names its action, paths as text, and `options`, which always hold `thr
 
     convert      format, inputs {name: folder}, out, options       the adapter's convert; options are the variant's
     materialise  inputs {name: path}, out, options                 a GGUF turned back into a float checkpoint
+    compare      inputs {source: folder}, options                  a checkpoint's tensors against its class, for lint
     reference    task, source, data, out, options                  what the source answers
     accuracy     task, format, files, variant, reference, data, out, options     an artifact against the reference
     serve        task, options, and source, or format, files and variant         an engine for `hallmark.speed`
@@ -47,6 +48,11 @@ def materialise(request: Request) -> Any:
     return made.materialise(_inputs(request), Path(request["out"]), request["options"])
 
 
+def compare(request: Request) -> Any:
+    made = importlib.import_module("hallmark.lint.model_class")
+    return made.compare(_inputs(request), request["options"])
+
+
 def reference(request: Request) -> Any:
     task = tasks.get(request["task"])
     with opener(request)() as runner:
@@ -60,7 +66,7 @@ def accuracy(request: Request) -> Any:
         return task.accuracy(runner, *folders, request["options"])
 
 
-ACTIONS = {"convert": convert, "materialise": materialise, "reference": reference, "accuracy": accuracy}
+ACTIONS = {body.__name__: body for body in (convert, materialise, compare, reference, accuracy)}
 
 
 def _inputs(request: Request) -> dict[str, Path]:
@@ -104,8 +110,19 @@ class _Engine:
         gc.collect()
         started = time.perf_counter()
         self.runner = self._opened.enter_context(self._open())
+        opened = time.perf_counter()
         self._task.sample(self.runner, request)
-        return {"seconds": {"load": time.perf_counter() - started}}
+        answered = time.perf_counter()
+        return {"seconds": {"load": answered - started, "answer": answered - opened}}
+
+    def soak(self, requests: Any) -> dict[str, Any]:
+        seconds, held = [], []
+        for request in requests:
+            started = time.perf_counter()
+            self._task.sample(self.runner, request)
+            seconds.append(time.perf_counter() - started)
+            held.append(_private_bytes())
+        return {"seconds": seconds, "private_bytes": held}
 
     def state(self, request: Any) -> dict[str, Any]:
         peak = peak_memory() + _peak_below("self")
@@ -117,11 +134,14 @@ def serve(open_runner: Open, task: ModuleType, size_bytes: int, messages: IO[byt
 
     First, unasked, when the model is open: {"size_bytes": ...}. Then
         {"do": "sample", "request": ...}   {"seconds": task.sample(...)}
-        {"do": "load", "request": ...}     {"seconds": {"load": ...}}: closed, opened again, and this request answered
+        {"do": "load", "request": ...}     {"seconds": {"load", "answer"}}: closed, opened again and this request
+                                           answered; and the answer's part of that
+        {"do": "soak", "request": [...]}   {"seconds": [...], "private_bytes": [...]}: of each of the requests what it
+                                           took, and what this process held after it
         {"do": "state"}                    {"peak_bytes", "versions", "about"}
     each with `waited_s` and `waited_cpu_s`, the time from the last answer to the message and the CPU time that this
-    process used in it, and `cpu_s`, what it used for the answer. `peak_bytes` is of this process and those below it;
-    `about` is the runner's attribute of that name, if it has one: the settings that its runtime really uses.
+    process used in it, and `took_s` and `cpu_s`, what the answer took. `peak_bytes` is of this process and those below
+    it; `about` is the runner's attribute of that name, if it has one: the settings that its runtime really uses.
     """
     with _Engine(open_runner, task) as engine:
         _answer(answers, {"size_bytes": size_bytes})
@@ -130,14 +150,26 @@ def serve(open_runner: Open, task: ModuleType, size_bytes: int, messages: IO[byt
             arrived = time.perf_counter(), time.process_time()
             message = json.loads(line)
             answer = getattr(engine, message["do"])(message.get("request"))
+            took = {"took_s": time.perf_counter() - arrived[0], "cpu_s": time.process_time() - arrived[1]}
             waited = {"waited_s": arrived[0] - answered[0], "waited_cpu_s": arrived[1] - answered[1]}
-            _answer(answers, {**answer, **waited, "cpu_s": time.process_time() - arrived[1]})
+            _answer(answers, {**answer, **waited, **took})
             answered = time.perf_counter(), time.process_time()
 
 
 def _answer(answers: IO[bytes], message: Mapping[str, Any]) -> None:
     answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
     answers.flush()
+
+
+def _private_bytes() -> int:
+    """Resident bytes of this process that no file backs (proc(5)); its peak where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return peak_memory()
+    return (
+        sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(("RssAnon:", "RssShmem:"))) * 1024
+    )
 
 
 def _peak_below(pid: int | str) -> int:

@@ -7,7 +7,6 @@ get a larger type from llama.cpp (576 columns: Q4_K becomes Q5_0), so `convert` 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hallmark import gguf_file, gguf_programs
-from hallmark.formats import Inspection, Memory, Spec, Usage, Variant
-from hallmark.gguf_architectures import ENCODERS, LANGUAGE_MODELS
+from hallmark.formats import INSPECTION, Inspection, Memory, Spec, Usage, Variant
+from hallmark.gguf_architectures import ENCODERS, LANGUAGE_MODELS, ROPE
 
 FILE = "model.gguf"
 MATRIX = "imatrix.gguf"
@@ -31,8 +30,13 @@ such as llama-server and llama-cpp-python.
 """
 
 
+# For each element of the largest tensor the converter takes 6 bytes and llama-quantize at most 10; llama-imatrix maps
+# the whole float32 file.
+CONVERTER, QUANTIZE, IMATRIX = Memory(450_000_000, 0, 10), Memory(50_000_000, 0, 10), Memory(450_000_000, 1)
+
+
 def _quantised(kind: str, weighed: bool = False) -> Variant:
-    return Variant({"type": kind}, needs=("f32", "imatrix") if weighed else ("f32",))
+    return Variant({"type": kind}, needs=("f32", "imatrix") if weighed else ("f32",), memory=QUANTIZE)
 
 
 SPEC = Spec(
@@ -42,7 +46,12 @@ SPEC = Spec(
     variants={
         "f32": Variant({"type": "F32"}, intermediate=True),
         "imatrix": Variant(
-            {"chunks": 40, "tokens": 512}, needs=("f32",), calibrated=True, intermediate=True, files=(MATRIX,)
+            {"chunks": 40, "tokens": 512},
+            needs=("f32",),
+            calibrated=True,
+            intermediate=True,
+            files=(MATRIX,),
+            memory=IMATRIX,
         ),
         "f16": Variant({"type": "F16"}),
         "q8_0": _quantised("Q8_0"),
@@ -54,11 +63,22 @@ SPEC = Spec(
     },
     files={"causal-lm": (FILE,), "sentence-similarity": (FILE,)},
     architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
-    # The converter takes 0.4 GB and 6 bytes, llama-quantize at most 10 bytes, for each element of the largest tensor;
-    # llama-imatrix maps the whole float32 file.
-    memory=Memory(base=450_000_000, per_weight_byte=1.0, per_largest=10),
+    memory=CONVERTER,
+    rope=ROPE,
+    float16={"type": "F16"},
+    remote_code=True,  # it reads config and tensors; the code is kept from it
     code=("hallmark.gguf_programs", "hallmark.gguf_file"),
     runtime=("hallmark.gguf_runtime",),
+    inspection=(
+        "hallmark.gguf_inspection",
+        "hallmark.gguf_census",
+        "hallmark.gguf_metadata",
+        "hallmark.gguf_programs",
+        "hallmark.gguf_file",
+        "hallmark.pairing",
+        "hallmark.rescaled",
+        *INSPECTION,
+    ),
 )
 
 
@@ -93,44 +113,11 @@ def _importance(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any
     return {"chunks": seen, "tokens": tokens, "texts": len(texts)}
 
 
-def inspect(files: Path) -> Inspection:
-    """The file's own account of itself, and a look at every floating-point number in it."""
-    file = gguf_file.read(files / FILE)
-    nonfinite, unchecked = gguf_file.count_nonfinite(file)
-    metrics = {
-        "tensors": len(file.tensors),
-        "parameters": file.elements,
-        "bits_per_weight": file.bits_per_weight,
-        "nonfinite": nonfinite,
-        "vocab_size": len(file.metadata.get("tokenizer.ggml.tokens", ())),
-        "context_length": int(file.of_architecture("context_length") or 0),
-    }
-    return Inspection(metrics, {**_facts(file), "types_not_checked_for_nonfinite": unchecked})
+def inspect(files: Path, source: Path, task: str, options: Mapping[str, Any]) -> Inspection:
+    """The file against its source: see `gguf_inspection`."""
+    from hallmark import gguf_inspection
 
-
-def _facts(file: gguf_file.GgufFile) -> dict[str, Any]:
-    """What is for people: architecture, types, special tokens, chat template, rope and pooling."""
-    metadata, own = file.metadata, f"{file.architecture}."
-    template = str(metadata.get("tokenizer.chat_template", ""))
-    special = [key for key in metadata if key.startswith("tokenizer.ggml.") and key.endswith("_id")]
-    return {
-        "architecture": file.architecture,
-        "type_asked": file.asked_type,
-        "types": gguf_file.type_histogram(file.tensors),
-        "fallbacks": gguf_programs.fallbacks(file.tensors, file.asked_type),
-        "tokenizer": {key: metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre")},
-        "special_tokens": {key.split(".")[-1]: metadata[key] for key in special},
-        "adds": {key: metadata.get(f"tokenizer.ggml.add_{key}_token") for key in ("bos", "eos", "sep")},
-        "chat_template": {
-            "characters": len(template),
-            "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
-        },
-        "rope": {key.removeprefix(own): value for key, value in metadata.items() if key.startswith(f"{own}rope.")},
-        "pooling": file.of_architecture("pooling_type"),
-        "importance_matrix": {
-            key.split(".")[-1]: value for key, value in metadata.items() if key.startswith("quantize.imatrix.")
-        },
-    }
+    return gguf_inspection.inspect(files / FILE, source, str(options["type"]))
 
 
 @contextmanager

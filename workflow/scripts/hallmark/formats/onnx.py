@@ -9,16 +9,20 @@ The checkpoint's small files (tokenizer, configuration, pooling) are carried alo
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hallmark import onnx_census, onnx_companions, onnx_file
-from hallmark.formats import Inspection, Memory, Spec, Usage, Variant
-from hallmark.onnx_architectures import BUILT_LANGUAGE_MODELS, ENCODERS, EXPORTED_LANGUAGE_MODELS
+from hallmark import onnx_companions
+from hallmark.formats import INSPECTION, Inspection, Memory, Spec, Usage, Variant
+from hallmark.onnx_architectures import (
+    BUILT_LANGUAGE_MODELS,
+    BUILT_ROPE,
+    ENCODERS,
+    EXPORTED_LANGUAGE_MODELS,
+    EXPORTED_ROPE,
+)
 
 FILE = "model.onnx"
 EXPORT, DYNAMIC, BUILD = "export", "dynamic", "build"
@@ -28,12 +32,17 @@ SHARED_REQUIREMENTS = ("tokenizers==0.22.2", "numpy==2.4.6")
 _COMMON = (FILE, "tokenizer.json", "config.json")
 
 
+QUANTISER = Memory(base=420_000_000, per_weight_byte=4.5)  # of both quantisers
+
+
 def _built(**options: Any) -> Variant:
     return Variant(
         {"method": BUILD, "block_size": 32, "accuracy_level": 4, **options},
         tasks=("causal-lm",),
         toolchain="onnx_genai",
         files=(*_COMMON, "model.onnx.data", "genai_config.json"),
+        memory=QUANTISER,
+        rope=BUILT_ROPE,
     )
 
 
@@ -44,13 +53,15 @@ SPEC = Spec(
     variants={
         "fp32": Variant({"method": EXPORT, "precision": "fp32"}),
         "fp16": Variant({"method": EXPORT, "precision": "fp16"}, tasks=("sentence-similarity",)),
-        "int8_dynamic": Variant({"method": DYNAMIC, "per_channel": True}, needs=("fp32",)),
+        "int8_dynamic": Variant({"method": DYNAMIC, "per_channel": True}, needs=("fp32",), memory=QUANTISER),
         "int8": _built(bits=8, algorithm="default", symmetric=True, mixed=[]),
         "int4": _built(bits=4, algorithm="rtn", symmetric=False, mixed=["last_matmul", "mixed_layers"]),
     },
     files={"causal-lm": _COMMON, "sentence-similarity": _COMMON},
     architectures={"causal-lm": EXPORTED_LANGUAGE_MODELS | BUILT_LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
-    memory=Memory(base=400_000_000, per_weight_byte=5.2),
+    memory=Memory(base=450_000_000, per_weight_byte=6.0),  # of the export
+    rope=EXPORTED_ROPE,
+    float16={"precision": "fp16"},
     code=(
         "hallmark.onnx_census",
         "hallmark.onnx_companions",
@@ -58,7 +69,23 @@ SPEC = Spec(
         "hallmark.onnx_file",
         "hallmark.onnx_genai",
     ),
-    runtime=("hallmark.run.onnx_encode", "hallmark.run.onnx_generate"),
+    runtime=(
+        "hallmark.onnx_runtime",
+        "hallmark.padded_batch",
+        "hallmark.run.onnx_encode",
+        "hallmark.run.onnx_generate",
+    ),
+    inspection=(
+        "hallmark.carried_files",
+        "hallmark.onnx_census",
+        "hallmark.onnx_file",
+        "hallmark.onnx_inspection",
+        "hallmark.onnx_weights",
+        "hallmark.pairing",
+        "hallmark.rescaled",
+        "hallmark.rope_table",
+        *INSPECTION,
+    ),
 )
 
 
@@ -94,84 +121,21 @@ def _task_of(source: Path, method: str) -> str:
     return "causal-lm"
 
 
-def inspect(files: Path) -> Inspection:
-    """The graph's own account of itself, and a look at every floating-point number in it."""
-    file = onnx_file.read(files / FILE)
-    weights = onnx_census.weights(file)
-    broken = onnx_census.nonfinite(file.tensors)
-    parameters = sum(weight.elements for weight in weights)
-    stored = sum(tensor.length for tensor in file.tensors)
-    metrics: dict[str, float] = {
-        "tensors": len(file.tensors),
-        "parameters": parameters,
-        "bits_per_weight": 8 * stored / parameters if parameters else 0.0,
-        "nonfinite": sum(broken.values()),
-        "opset": file.opsets.get("", 0),
-    }
-    logits = next((value for value in file.outputs if value.name == "logits"), None)
-    if logits is not None and isinstance(logits.dims[-1], int):
-        metrics["vocab_size"] = logits.dims[-1]
-    graph = {
-        "types": onnx_census.histogram(weights),
-        "operations": onnx_census.operations(file),
-        "padded": onnx_census.padded(file),
-        "nonfinite_in": broken,
-    }
-    return Inspection(metrics, {**_shape_facts(file), **graph, **_text_facts(files)})
+def inspect(files: Path, source: Path, task: str, options: Mapping[str, Any]) -> Inspection:
+    """The graph and the files beside it against their source: see `onnx_inspection`."""
+    from hallmark import onnx_inspection
 
-
-def _shape_facts(file: onnx_file.OnnxFile) -> dict[str, Any]:
-    """Producer, operator sets, ports with their free dimensions, and the data files beside the graph."""
-    values = [*file.inputs, *file.outputs]
-    return {
-        "producer": file.producer,
-        "opsets": {domain or "ai.onnx": version for domain, version in sorted(file.opsets.items())},
-        "inputs": {value.name: [value.type, *value.dims] for value in file.inputs},
-        "outputs": {value.name: [value.type, *value.dims] for value in file.outputs},
-        "free_dimensions": sorted({size for value in values for size in value.dims if isinstance(size, str)}),
-        "external_data": file.external,
-    }
-
-
-def _text_facts(files: Path) -> dict[str, Any]:
-    """Special tokens and chat template, from the tokenizer's files and the generation settings."""
-    read = onnx_companions.read_json
-    config, added = read(files / "tokenizer_config.json"), read(files / "tokenizer.json").get("added_tokens", [])
-    ids = {token["content"]: token["id"] for token in added if token["special"]}
-    roles = {}
-    for role in ("bos", "eos", "unk", "pad", "cls", "sep", "mask"):
-        token = config.get(f"{role}_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        if text:
-            roles[role] = ids.get(text)
-    stops = {name: read(files / name).get("eos_token_id") for name in ("config.json", "generation_config.json")}
-    stops["genai_config.json"] = read(files / "genai_config.json").get("model", {}).get("eos_token_id")
-    file = files / "chat_template.jinja"
-    template = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template") or ""
-    template = template if isinstance(template, str) else json.dumps(template, sort_keys=True)
-    return {
-        "special_tokens": ids,
-        "special_token_ids": roles,
-        "stop_tokens": {name: found for name, found in stops.items() if found is not None},
-        "chat_template": {
-            "characters": len(template),
-            "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
-        },
-    }
+    return onnx_inspection.inspect(files, source, options)
 
 
 @contextmanager
 def open(files: Path, task: str, options: Mapping[str, Any]) -> Iterator[Any]:
     """A runner with `options["threads"]` threads: the very program that goes into a bundle, imported."""
-    from hallmark.run import onnx_encode, onnx_generate
+    from hallmark import onnx_runtime
+    from hallmark.run import onnx_generate
 
-    threads = int(options["threads"])
-    if task == "causal-lm":
-        yield onnx_generate.open_decoder(files, threads)
-    else:
-        encoder = onnx_encode.Encoder(files, threads)
-        encoder.unit_length = True  # the task compares directions, whatever the model's modules say
-        yield encoder
+    open_runner = onnx_generate.open_decoder if task == "causal-lm" else onnx_runtime.Encoder
+    yield open_runner(files, int(options["threads"]))
 
 
 def usage(task: str, options: Mapping[str, Any]) -> Usage:

@@ -11,7 +11,6 @@ to crash. The KV cache is float16. Activations that meet compressed weights are 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hallmark import openvino_ir, pytorch
-from hallmark.formats import Inspection, Memory, Spec, Usage, Variant
-from hallmark.openvino_architectures import ENCODERS, LANGUAGE_MODELS
+from hallmark import openvino_ir, sentence_modules
+from hallmark.formats import INSPECTION, Inspection, Memory, Spec, Usage, Variant
+from hallmark.openvino_architectures import ENCODERS, LANGUAGE_MODELS, ROPE
 from hallmark.progress import report
 
 MODEL, WEIGHTS, TOKENIZER = "openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml"
@@ -47,6 +46,7 @@ SPEC = Spec(
             {**INT4, "awq": True, "awq_steps": 20, "scale_estimation": True, "samples": 16, "tokens": 128},
             tasks=("causal-lm",),
             calibrated=True,
+            memory=Memory(base=700_000_000, per_weight_byte=3.3),
         ),
     },
     files={
@@ -54,9 +54,21 @@ SPEC = Spec(
         "sentence-similarity": _COMMON,
     },
     architectures={"causal-lm": LANGUAGE_MODELS, "sentence-similarity": ENCODERS},
-    memory=Memory(base=650_000_000, per_weight_byte=3.1),  # int4_awq; the others peak at two thirds of it
-    code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.pytorch"),
-    runtime=("hallmark.openvino_runtime", "hallmark.run.openvino_encode"),
+    memory=Memory(base=700_000_000, per_weight_byte=2.2),
+    rope=ROPE,
+    float16={"bits": 16},
+    code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.sentence_modules"),
+    runtime=("hallmark.openvino_runtime", "hallmark.padded_batch", "hallmark.run.openvino_encode"),
+    inspection=(
+        "hallmark.carried_files",
+        "hallmark.openvino_inspection",
+        "hallmark.openvino_ir",
+        "hallmark.openvino_weights",
+        "hallmark.pairing",
+        "hallmark.rescaled",
+        "hallmark.rope_table",
+        *INSPECTION,
+    ),
 )
 
 
@@ -71,6 +83,7 @@ def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -
 
     from hallmark import openvino_export
 
+    openvino_export.check(options)
     source = inputs["source"]
     task = _task_of(source)
     settings = _settings(source, task, options)
@@ -115,7 +128,7 @@ def _settings(source: Path, task: str, options: Mapping[str, Any]) -> dict[str, 
         properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(options["dynamic_quantization"])
     if task == "causal-lm":
         return {"device": "CPU", "properties": properties | {"KV_CACHE_PRECISION": "f16"}}
-    how = {"pooling": pytorch.pooling(source), "max_tokens": pytorch.longest_input(source)}
+    how = {"pooling": sentence_modules.pooling(source), "max_tokens": sentence_modules.longest_input(source)}
     return {"device": "CPU", "properties": properties, **how}
 
 
@@ -150,53 +163,11 @@ def _check(files: Path, task: str) -> dict[str, Any]:
     return {"types": openvino_ir.type_histogram(network)}
 
 
-def inspect(files: Path) -> Inspection:
-    """The IR's own account of itself, and a look at every floating-point number in it."""
-    network, tokenizer = openvino_ir.read(files / MODEL), openvino_ir.read(files / TOKENIZER)
-    size = openvino_ir.check_size(network, files / WEIGHTS)
-    nonfinite, where = openvino_ir.count_nonfinite(network, files / WEIGHTS)
-    parameters = sum(weight.elements for weight in network.weights)
-    metrics: dict[str, float] = {
-        "tensors": len(network.weights),
-        "parameters": parameters,
-        "bits_per_weight": 8 * size / parameters if parameters else 0.0,
-        "nonfinite": nonfinite,
-        "stateful": int(bool(network.states)),
-    }
-    if "logits" in network.outputs:
-        metrics["vocab_size"] = network.outputs["logits"]["shape"][-1]
-    return Inspection(metrics, {"nonfinite_in": where, **_facts(files, network, tokenizer)})
+def inspect(files: Path, source: Path, task: str, options: Mapping[str, Any]) -> Inspection:
+    """The IR and the files beside it against their source: see `openvino_inspection`."""
+    from hallmark import openvino_inspection
 
-
-def _facts(files: Path, network: openvino_ir.Network, tokenizer: openvino_ir.Network) -> dict[str, Any]:
-    """What is for people: types, ports, states, settings, and the converted tokenizer's special tokens and template."""
-    template = str(tokenizer.notes.get("chat_template", ""))
-    return {
-        "types": openvino_ir.type_histogram(network),
-        "inputs": network.inputs,
-        "outputs": network.outputs,
-        "states": len(network.states),
-        "operations": dict(network.operations.most_common()),
-        "runtime": json.loads((files / SETTINGS).read_text(encoding="utf-8")),
-        "tokenizer": sorted(path.name for path in files.glob("openvino_*tokenizer.xml")),
-        "special_tokens": {key: value for key, value in tokenizer.notes.items() if key.endswith("_token_id")},
-        "chat_template": {
-            "characters": len(template),
-            "sha256": hashlib.sha256(template.encode()).hexdigest() if template else None,
-        },
-        "stop_tokens": _stop_tokens(files),
-        "versions": network.notes.get("optimum", {}),
-    }
-
-
-def _stop_tokens(files: Path) -> Any:
-    """What generation stops at, as the runtime reads it: a number or a list."""
-    for name in ("generation_config.json", "config.json"):
-        path = files / name
-        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
-        if found is not None:
-            return found
-    return None
+    return openvino_inspection.inspect(files, source, task, options)
 
 
 @contextmanager

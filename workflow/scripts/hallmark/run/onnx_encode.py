@@ -81,9 +81,9 @@ class Encoder:
         self.session = ort.InferenceSession(folder / "model.onnx", settings, providers=["CPUExecutionProvider"])
         self.inputs = {value.name for value in self.session.get_inputs()}
 
-    def encode(self, text: str) -> list[int]:
-        """The text's token ids, special tokens included, not cut to any length."""
-        return list(self.tokenizer.encode(text).ids)
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The text's token ids, special tokens included unless `special` is false, not cut to any length."""
+        return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors, float32 (texts, width), of texts cut to what the model takes.

@@ -31,6 +31,7 @@ class OrtDecoder:
     def __init__(self, folder: Path, threads: int = 0) -> None:
         import onnxruntime as ort
 
+        self.folder = folder
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
@@ -45,10 +46,14 @@ class OrtDecoder:
         self.outputs = [value.name for value in self.session.get_outputs()]
         self.cache: dict[str, Any] = {}
         self.length = 0
+        self.stops = stop_tokens(folder)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The text's token ids, with the special tokens that the tokenizer adds unless `special` is false."""
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def chat(self) -> tuple[str, dict[str, str]]:
+        return chat_template(self.folder)
 
     def text(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids)))
@@ -61,11 +66,19 @@ class OrtDecoder:
     def prefill(self, ids: Sequence[int]) -> int:
         """Run a prompt from an empty cache; the likeliest next token."""
         self._reset()
-        return int(self._run(ids)[0, -1].argmax())
+        return self._choose(ids)
 
     def decode(self, token: int) -> int:
         """Append one token; the likeliest next one."""
-        return int(self._run([token])[0, -1].argmax())
+        return self._choose([token])
+
+    def scores(self) -> np.ndarray:
+        """What the last token was chosen by: float32 (vocabulary,)."""
+        return np.asarray(self.row, dtype=np.float32)
+
+    def _choose(self, ids: Sequence[int]) -> int:
+        self.row = self._run(ids)[0, -1].copy()  # the other positions' logits are not kept
+        return int(self.row.argmax())
 
     def _reset(self) -> None:
         self.length = 0
@@ -108,8 +121,12 @@ class GenaiDecoder:
         config.overlay(json.dumps({"model": {"decoder": {"session_options": settings}}}))
         self.og = og
         self.model = og.Model(config)
-        self.context = int(read_json(folder / "genai_config.json")["model"]["context_length"])
+        self.folder = folder
+        about = read_json(folder / "genai_config.json")["model"]
+        self.context = int(about["context_length"])
+        self.window = int(about["decoder"].get("sliding_window", {}).get("window_size", 0))
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.stops = stop_tokens(folder)
         self.own = self._own_tokenizer()
         self.generator: Any = None
 
@@ -133,6 +150,9 @@ class GenaiDecoder:
             return self.encode_by_file(text, special)
         return [int(token) for token in self.own.encode(text)]
 
+    def chat(self) -> tuple[str, dict[str, str]]:
+        return chat_template(self.folder)
+
     def text(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids)))
 
@@ -151,10 +171,15 @@ class GenaiDecoder:
         self.generator.append_tokens([token])
         return int(self.generator.get_logits().argmax())
 
+    def scores(self) -> np.ndarray:
+        """What the last token was chosen by: float32 (vocabulary,)."""
+        return np.array(self.generator.get_logits(), dtype=np.float32).reshape(-1)
+
     def _feed(self, ids: Sequence[int], room: int) -> None:
         self.generator = None  # its cache is freed before the next one is reserved
         parameters = self.og.GeneratorParams(self.model)
-        parameters.set_search_options(do_sample=False, max_length=min(self.context, len(ids) + room))
+        length = max(len(ids) + room, self.window)  # the runtime refuses a cache that is smaller than a sliding window
+        parameters.set_search_options(do_sample=False, max_length=min(self.context, length))
         self.generator = self.og.Generator(self.model, parameters)
         self.generator.append_tokens(list(ids))
 
@@ -164,18 +189,24 @@ def open_decoder(folder: Path, threads: int = 0) -> OrtDecoder | GenaiDecoder:
     return (GenaiDecoder if (folder / "genai_config.json").is_file() else OrtDecoder)(folder, threads)
 
 
-def chat_prompt(folder: Path, text: str) -> str | None:
-    """The text as a user's turn in the model's own chat template, None for a model without one."""
+def chat_template(folder: Path) -> tuple[str, dict[str, str]]:
+    """The model's own chat template, '' if it has none, and the special tokens' texts by the names that it uses."""
     file = folder / "chat_template.jinja"
     config = read_json(folder / "tokenizer_config.json")
     template = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
-    if not isinstance(template, str):
-        return None
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     names = ("bos_token", "eos_token", "unk_token", "pad_token")
     tokens = {name: value.get("content", "") if isinstance(value, dict) else value or "" for name in names
               for value in [config.get(name)]}  # fmt: skip
+    return template if isinstance(template, str) else "", tokens
+
+
+def chat_prompt(folder: Path, text: str) -> str | None:
+    """The text as a user's turn in the model's own chat template, None for a model without one."""
+    template, tokens = chat_template(folder)
+    if not template:
+        return None
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     messages = [{"role": "user", "content": text}]
     return environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
@@ -188,11 +219,11 @@ def stop_tokens(folder: Path) -> set[int]:
     return {token for ids in found if ids is not None for token in (ids if isinstance(ids, list) else [ids])}
 
 
-def generate(decoder: OrtDecoder | GenaiDecoder, ids: Sequence[int], stops: set[int], limit: int) -> Iterator[int]:
+def generate(decoder: OrtDecoder | GenaiDecoder, ids: Sequence[int], limit: int) -> Iterator[int]:
     """The likeliest continuation of `ids`, token by token, up to a stop token or `limit` tokens."""
     token = decoder.prefill(ids)
     for left in range(limit, 0, -1):
-        if token in stops:
+        if token in decoder.stops:
             return
         yield token
         if left > 1:
@@ -209,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
     decoder = open_decoder(folder)
     prompt = None if args.plain else chat_prompt(folder, args.text)
     ids = decoder.encode(args.text) if prompt is None else decoder.encode(prompt, special=False)
-    print(decoder.text(list(generate(decoder, ids, stop_tokens(folder), args.tokens))))
+    print(decoder.text(list(generate(decoder, ids, args.tokens))))
     return 0
 
 

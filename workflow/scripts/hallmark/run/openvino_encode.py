@@ -37,13 +37,13 @@ class Encoder:
 
     def __init__(self, folder: Path, threads: int = 0) -> None:
         core, self.about = start(folder, threads)
-        self._tokenizer = open_tokenizer(core, folder)
-        self._model = core.compile_model(folder / MODEL, self.about["device"], self.about["properties"])
-        self._inputs = {name for port in self._model.inputs for name in port.get_names()}
+        self.tokenizer = open_tokenizer(core, folder)
+        self.model = core.compile_model(folder / MODEL, self.about["device"], self.about["properties"])
+        self.inputs = {name for port in self.model.inputs for name in port.get_names()}
 
     def encode(self, text: str) -> list[int]:
         """The text's token ids, special tokens included, cut to what the model takes."""
-        ids: list[int] = self._tokenizer([text])["input_ids"][0].tolist()
+        ids: list[int] = self.tokenizer([text])["input_ids"][0].tolist()
         return ids
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -51,9 +51,9 @@ class Encoder:
         return np.stack([self._embed(text) for text in texts])
 
     def _embed(self, text: str) -> np.ndarray:
-        tokens = self._tokenizer([text])
-        feeds = {port.get_any_name(): tokens[port] for port in self._tokenizer.outputs}
-        hidden = self._model({name: value for name, value in feeds.items() if name in self._inputs})[0][0]
+        tokens = self.tokenizer([text])
+        feeds = {port.get_any_name(): tokens[port] for port in self.tokenizer.outputs}
+        hidden = self.model({name: value for name, value in feeds.items() if name in self.inputs})[0][0]
         vector = pool(hidden, self.about["pooling"])
         return vector / max(float(np.linalg.norm(vector)), 1e-12)
 

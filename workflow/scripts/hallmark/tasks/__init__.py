@@ -6,22 +6,33 @@ A task is one module of this package with
     METRICS                                     name -> Metric, every number the task can be gated on
     TIMES                                       name -> title, those of `sample`'s times that the report draws
     REFERENCE_OPTIONS, SPEED_OPTIONS, OPTIONS   name -> Option, how it is measured; OPTIONS is both
+    MORE                                        whether the option `more` (a factor) brings the reference more samples
     CODE                                        modules that decide the numbers of reference and accuracy
     open_reference(source, options)             context manager -> Runner on PyTorch eager (toolchain `torch`)
     reference(runner, data, out, options)       what the source answers, written into the folder `out`; returns notes
     accuracy(runner, reference, data, out, options) -> {metric: Estimate as JSON}; raw samples go into `out`
     requests(reference, options, count)         `count` different speed requests, plain JSON
     sample(runner, request) -> {name: seconds}  one timed request
-    speed(artifact, source) -> {metric: ...}    from the samples of both sides (lists of dicts of seconds)
+    speed(artifact, source, error) -> {metric: ...}   from the samples of both sides (lists of dicts of seconds); the
+                                                intervals may miss with the chance `error`
 
 A Runner is what an adapter's `open` yields. Its methods by task:
 
-    causal-lm            encode(text) -> list[int]                   the artifact's own tokenizer, with special tokens
+    causal-lm            encode(text, special=True) -> list[int]     the artifact's own tokenizer; special: BOS and such
+                         chat() -> (template, {name: text})          its own chat template, its special tokens
                          logits(ids) -> float32 (len(ids), vocab)    fresh state, every position
                          prefill(ids) -> int                         fresh state, runs a prompt; greedy next token id
                          decode(token) -> int                        one step further; the greedy next token id
-    sentence-similarity  encode(text) -> list[int]
-                         embed(texts) -> float32 (len(texts), width) unit length
+                         scores() -> float32 (vocab,)                the logits that the last of these two chose from
+                         stops                                       token ids at which the artifact ends an answer
+    sentence-similarity  encode(text, special=True) -> list[int]
+                         embed(texts) -> float32 (len(texts), width) unit length, each text by itself
+                         embed_together(texts) -> the same           in one padded batch
+
+The source's have more: `chat_prompt` and `positions` for language models, `longest` for encoders (see `pytorch`).
+
+A runner whose runtime always adds special tokens has `encodes_bare = False`, one that cuts texts to so many tokens has
+`cuts_at`. The source's also has `spans(text)` and `special()`, see `hallmark.pytorch.Source`.
 
 The modules run in toolchains too: at module level they import the standard library and hallmark only.
 """
@@ -39,27 +50,58 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that can be gated: where it comes from, its unit ('' for a ratio or a share), which way is better."""
+    """A number that can be gated: where it comes from, its unit ('' for a ratio or a share), which way is better.
+
+    `timed` are those that others at work on the machine change: taken from a clock, or from the CPU time of a process.
+    `grows`: more text gives it a narrower interval.
+    """
 
     source: Literal["accuracy", "speed", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
+    timed: Literal["", "clock", "cpu"] = ""
+    grows: bool = True
 
 
-# What every adapter's `inspect` counts, whatever the task.
+def timed(unit: str, better: Literal["lower", "higher"], meaning: str, by: Literal["clock", "cpu"] = "clock") -> Metric:
+    """A metric of the speed measurement that others at work on the machine change."""
+    return Metric("speed", unit, better, meaning, by)
+
+
+def _inspected(unit: str, meaning: str, better: Literal["lower", "higher"] = "lower") -> Metric:
+    return Metric("inspect", unit, better, meaning)
+
+
+# What adapters' `inspect` counts, whatever the task; the last four where the format has such a thing.
 INSPECTED = {
-    "nonfinite": Metric("inspect", "values", "lower", "stored weights and scales that are NaN or infinite"),
-    "bits_per_weight": Metric("inspect", "bits", "lower", "bits stored for each weight, scales included"),
+    "nonfinite": _inspected("values", "stored weights and scales that are NaN or infinite"),
+    "bits_per_weight": _inspected("bits", "bits stored for each weight, scales included"),
+    "missing_tensors": _inspected("tensors", "source's weights without a counterpart; tied and unused ones may lack"),
+    "surplus_tensors": _inspected("tensors", "weights that stand for none of the source's"),
+    "shape_mismatches": _inspected("tensors", "weights of another shape than the source's"),
+    "weight_mismatches": _inspected("tensors", "weights further from the source's than their type explains"),
+    "uncompared_share": _inspected("", "share of the weights that could not be compared with the source's"),
+    "other_type_share": _inspected("", "share of the matrices' weights in another type than was asked for"),
+    "vocabulary_mismatch": _inspected("tokens", "tokens with another text than the source's, missing or added"),
+    "special_token_mismatch": _inspected("differences", "special ids and flags unlike the source's, lost stop tokens"),
+    "chat_template_mismatch": _inspected("templates", "1 where the chat template is not the source's text"),
+    "rope_mismatch": _inspected("settings", "rotary settings unlike the source's, or left out"),
+    "config_mismatch": _inspected("settings", "sizes, context length or norm epsilon unlike the source's"),
+    "baked_axes": _inspected("axes", "batch or sequence dimensions that have the size of the export"),
+    "external_data_mismatch": _inspected("files", "data files that the graph lacks or does not use"),
+    "opset": _inspected("", "version of the ONNX operator set", "higher"),
+    "stateful": _inspected("", "1 where the key-value cache is inside an OpenVINO model", "higher"),
 }
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting of how a task is measured: its default, and what it means."""
+    """One setting of how a task is measured: its default, what it means, and the least that makes sense."""
 
     default: int | float
     meaning: str
+    least: int = 0
 
 
 def defaults(options: Mapping[str, Option]) -> dict[str, int | float]:

@@ -1,8 +1,8 @@
 """Language models: how far an artifact's next-token distributions are from its source's, and how fast it is.
 
 Accuracy compares log-probabilities on one fixed token set, made with the source's tokenizer and kept with the
-source's answers. It does not generate text and knows no benchmark questions. Speed is what one request at a time
-sees.
+source's answers; what shows only step by step is looked at in `hallmark.generation`. It knows no benchmark questions.
+Speed is what one request at a time sees.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from hallmark import statistics, tokenizer_sample
+from hallmark import generation, intervals, statistics, token_set, tokenizer_sample
+from hallmark.distributions import divergence, log_softmax, loss, nonfinite
 from hallmark.progress import track
 from hallmark.pytorch import CausalLM
-from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
+from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS, FIRST_LOOK
 from hallmark.statistics import Estimate
-from hallmark.tasks import INSPECTED, Metric, Option
+from hallmark.tasks import INSPECTED, Metric, Option, timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,29 +30,37 @@ NAME = "causal-lm"
 # The modules that decide the numbers of this task's reference and accuracy; speed adds hallmark.speed.
 CODE = (
     "hallmark.tasks.causal_lm",
+    "hallmark.distributions",
+    "hallmark.generation",
+    "hallmark.looks",
     "hallmark.statistics",
+    "hallmark.token_set",
     "hallmark.tokenizer_sample",
+    "hallmark.tokenizer_corpus",
+    "hallmark.tokenizer_difference",
+    "hallmark.chat",
     "hallmark.pytorch",
     "hallmark.worker",
 )
 
 REFERENCE_OPTIONS: dict[str, Option] = {
     "blocks": Option(32, "windows of text, each the beginning of another article; the units of the intervals"),
-    "tokens": Option(256, "tokens of a window; the predictions of its second half are scored"),
-    "strings": Option(200, "strings on which the tokenizers are compared"),
+    "tokens": Option(256, "tokens of a window; the predictions of its second half are scored", least=2),
+    "strings": Option(2000, "strings on which the tokenizers are compared"),
+    **generation.OPTIONS,
 }
 SPEED_OPTIONS: dict[str, Option] = {
     **COMMON_OPTIONS,
-    "rounds": Option(10, "timed requests to each engine"),
-    "warmup_rounds": Option(4, "at most so many requests before, less once the times settle"),
-    "warmup_window": Option(2, "so many last times in a row must agree for the engines to count as settled"),
-    "prompt_tokens": Option(128, "tokens of a prompt"),
-    "decode_tokens": Option(10, "tokens decoded after each prompt"),
+    "rounds": Option(100, "at most so many timed requests to each engine", least=FIRST_LOOK),
+    "warmup_rounds": Option(6, "at most so many requests before, less once the engines settle"),
+    "warmup_window": Option(2, "so many last requests must bring no gain for the engines to count as settled"),
+    "prompt_tokens": Option(64, "tokens of a prompt"),
+    "decode_tokens": Option(8, "tokens decoded after each prompt"),
 }
+MORE = True  # with the option `more` the reference has so many times the blocks and prompts, as far as the text goes
 OPTIONS: dict[str, Option] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
 FIRST_ANSWER = {"prompt_tokens": 8, "decode_tokens": 1}  # options of the short request that ends an opening
 FROM_LOGITS = ("kl_mean", "kl_p99", "kl_max", "top1_agreement", "perplexity_ratio", "perplexity", "source_perplexity")
-POOL_TOKENS = 32_768  # tokens kept for the prompts of the speed measurement, which must all differ
 
 METRICS = {
     "kl_mean": Metric("accuracy", "nat", "lower", "mean Kullback-Leibler divergence from source to artifact per token"),
@@ -62,14 +71,17 @@ METRICS = {
     "perplexity": Metric("accuracy", "", "lower", "artifact's perplexity on the token set"),
     "source_perplexity": Metric("accuracy", "", "lower", "source's perplexity on the token set"),
     "nonfinite_logits": Metric("accuracy", "logits", "lower", "logits that are NaN or infinite; the rest is null then"),
-    "tokenizer_mismatch": tokenizer_sample.METRIC,
-    "ttft_ms": Metric("speed", "ms", "lower", "time to the first token of a prompt of prompt_tokens, median"),
-    "source_ttft_ms": Metric("speed", "ms", "lower", "the same of the source on PyTorch"),
-    "prefill_tokens_per_s": Metric("speed", "tokens/s", "higher", "prompt tokens over time to the first token, median"),
-    "prefill_ratio": Metric("speed", "", "higher", "how many times faster than the source to the first token"),
-    "decode_tokens_per_s": Metric("speed", "tokens/s", "higher", "tokens decoded one by one per second, median"),
-    "source_decode_tokens_per_s": Metric("speed", "tokens/s", "higher", "the same of the source on PyTorch"),
-    "decode_ratio": Metric("speed", "", "higher", "how many times faster than the source at decoding"),
+    **generation.METRICS,
+    **tokenizer_sample.METRICS,
+    "chat_mismatch": tokenizer_sample.CHAT_METRIC,
+    "ttft_ms": timed("ms", "lower", "time to the first token of a prompt of prompt_tokens, median"),
+    "source_ttft_ms": timed("ms", "lower", "the same of the source on PyTorch"),
+    "prefill_tokens_per_s": timed("tokens/s", "higher", "prompt tokens over time to the first token, median"),
+    "prefill_ratio": timed("", "higher", "how many times faster than the source to the first token"),
+    "decode_tokens_per_s": timed("tokens/s", "higher", "tokens decoded one by one per second, median"),
+    "source_decode_tokens_per_s": timed("tokens/s", "higher", "the same of the source on PyTorch"),
+    "decode_ratio": timed("", "higher", "how many times faster than the source at decoding"),
+    "decode_cpu_ratio": timed("", "higher", "how many times less CPU time than the source at decoding", "cpu"),
     **COMMON_METRICS,
     **INSPECTED,
 }
@@ -78,8 +90,9 @@ TIMES = {"first": "Time to the first token", "per_token": "Time per decoded toke
 
 
 def reference_bytes(options: Mapping[str, Any], vocab: int) -> int:
-    """Bytes of the reference's log-probabilities: scored tokens times vocabulary times 4. The rest is under 1 MB."""
-    return int(options["blocks"]) * _scored(int(options["tokens"])) * vocab * 4
+    """Bytes of the reference's log-probabilities: predictions times vocabulary times 4. The rest is under 1 MB."""
+    blocks = int(options["blocks"]) * int(options.get("more", 1))
+    return (blocks * _scored(int(options["tokens"])) + generation.DECODED + 1) * vocab * 4
 
 
 def _scored(tokens: int) -> int:
@@ -89,26 +102,27 @@ def _scored(tokens: int) -> int:
 
 @contextmanager
 def open_reference(source: Path, options: Mapping[str, Any]) -> Iterator[CausalLM]:
-    """The source on PyTorch eager, with `options["threads"]` threads."""
-    yield CausalLM(source, int(options["threads"]))
+    """The source on PyTorch eager, with `options["threads"]` threads; with `remote_code`, its own code may run."""
+    yield CausalLM(source, int(options["threads"]), bool(options.get("remote_code")))
 
 
 def reference(runner: Any, data: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the token set and what the source answers into the folder `out`.
+    """Write the token set and what the source answers into the folder `out`, with what `generation` asks it.
 
     tokens.npy    int32 (blocks, tokens); window i is the beginning of an article, with the tokenizer's special tokens
     logprobs.npy  float32 (blocks, scored, vocabulary): log-probabilities of the token after each scored position
     pool.npy      int32 (n,): tokens of the rest of the articles, for prompts
-    strings.json  strings with the source tokenizer's ids
+    strings.json  strings and conversations with the source tokenizer's ids
     """
     import numpy as np
 
-    texts = [json.loads(line) for line in (data / "text.jsonl").read_text(encoding="utf-8").splitlines() if line]
-    tokens, pool, titles = _token_set(runner, texts, int(options["blocks"]), int(options["tokens"]))
+    texts = token_set.texts(data)
+    tokens, pool, titles = token_set.choose(runner, texts, options)
     np.save(out / "tokens.npy", tokens)
     np.save(out / "pool.npy", pool)
-    strings = tokenizer_sample.choose([text["text"] for text in texts], int(options["strings"]))
-    tokenizer_sample.write(out, runner.encode, strings)
+    added = list(runner.special()["added"])
+    strings = tokenizer_sample.choose([text["text"] for text in texts], int(options["strings"]), added)
+    tokenizer_sample.write(out, runner, strings, conversations=True)
     losses = []
     with (out / "logprobs.npy").open("wb") as file:  # not a memory map, whose pages would count as this process's
         for number, block in enumerate(track(tokens, "blocks")):
@@ -116,38 +130,19 @@ def reference(runner: Any, data: Path, out: Path, options: Mapping[str, Any]) ->
             if lost:
                 where = f"block {number} ({titles[number]})"
                 raise ValueError(f"the source answers {where} with {lost} NaN or infinite logits")
-            logprobs = _log_softmax(logits)
+            logprobs = log_softmax(logits)
             if number == 0:
                 header = {"descr": "<f4", "fortran_order": False, "shape": (len(tokens), *logprobs.shape)}
                 np.lib.format.write_array_header_1_0(file, header)
             file.write(np.ascontiguousarray(logprobs, "<f4").data)
-            losses.append(_loss(logprobs, block))
-    return {"perplexity": float(np.exp(np.mean(losses))), "vocabulary": logprobs.shape[-1], "titles": titles}
-
-
-def _token_set(
-    runner: Any, texts: Sequence[Mapping[str, str]], blocks: int, tokens: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], list[str]]:
-    """The windows, the pool for prompts, and the windows' titles. Raises ValueError when the data holds too
-    little."""
-    import numpy as np
-
-    windows: list[list[int]] = []
-    rest: list[int] = []
-    titles: list[str] = []
-    for text in texts:
-        ids = runner.encode(text["text"])
-        if len(ids) > tokens and len(windows) < blocks:
-            windows.append(ids[:tokens])
-            titles.append(text.get("title", ""))
-            ids = ids[tokens:]
-        rest += ids
-        if len(windows) == blocks and len(rest) >= POOL_TOKENS:
-            break
-    if len(windows) < blocks:
-        have = f"{len(windows)} articles of more than {tokens} tokens"
-        raise ValueError(f"the data holds {have}, but blocks is {blocks}: lower blocks or tokens, or give more text")
-    return np.array(windows, np.int32), np.array(rest[:POOL_TOKENS], np.int32), titles
+            losses.append(loss(logprobs, block[-len(logprobs) :]))
+    notes = generation.ask_source(runner, tokens, pool, out, options)
+    return {
+        "perplexity": float(np.exp(np.mean(losses))),
+        "vocabulary": logprobs.shape[-1],
+        "titles": titles,
+        **notes,
+    }
 
 
 def _scored_logits(runner: Any, block: NDArray[np.int32]) -> tuple[NDArray[np.float32], int]:
@@ -158,24 +153,7 @@ def _scored_logits(runner: Any, block: NDArray[np.int32]) -> tuple[NDArray[np.fl
     if logits.shape[0] != len(block):
         raise ValueError(f"{logits.shape[0]} rows of logits for {len(block)} tokens")
     first = len(block) - _scored(len(block)) - 1
-    return logits[first:-1], int(logits.size - np.isfinite(logits).sum())
-
-
-def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    import numpy as np
-
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    total = np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64)
-    logprobs: NDArray[np.float32] = shifted - np.log(total).astype(np.float32)
-    return logprobs
-
-
-def _loss(logprobs: NDArray[np.float32], block: NDArray[np.int32]) -> float:
-    """Mean negative log-likelihood of the tokens of a window's second half."""
-    import numpy as np
-
-    targets = block[-len(logprobs) :].astype(np.int64)
-    return -float(np.take_along_axis(logprobs, targets[:, None], axis=1).mean(dtype=np.float64))
+    return logits[first:-1], nonfinite(logits)
 
 
 def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Estimate]:
@@ -188,44 +166,45 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
     import numpy as np
 
     tokens = np.load(reference / "tokens.npy")
+    looks, own = generation.Looks(runner, reference), None
+    looks.before()
     divergences, agreements, losses, source_losses, lost = [], [], [], [], 0
     for number, block in enumerate(track(tokens, "blocks")):
-        logits, nonfinite = _scored_logits(runner, block)
+        logits, broken = _scored_logits(runner, block)
         expected = np.array(np.load(reference / "logprobs.npy", mmap_mode="r")[number])  # one block in memory
         if logits.shape != expected.shape:
             raise ValueError(
                 f"the artifact's vocabulary has {logits.shape[1]} tokens, the source's {expected.shape[1]}"
             )
-        lost += nonfinite
+        lost += broken
         if lost:
             continue  # what follows cannot be rescued, but the count should be complete
-        logprobs = _log_softmax(logits)
-        divergences.append(_divergence(expected, logprobs))
+        logprobs, targets = log_softmax(logits), block[-len(logits) :]
+        own = logprobs[: generation.DECODED + 1].copy() if number == 0 else own
+        divergences.append(divergence(expected, logprobs))
         agreements.append((expected.argmax(-1) == logprobs.argmax(-1)).mean())
-        losses.append(_loss(logprobs, block))
-        source_losses.append(_loss(expected, block))
-    mismatch, examples = tokenizer_sample.compare(reference, runner.encode)
+        losses.append(loss(logprobs, targets))
+        source_losses.append(loss(expected, targets))
+    half = tokens.shape[1] - _scored(tokens.shape[1])
+    found, answers = looks.after(tokens[0, :half], tokens[0, half:], own)
+    tokenizer, examples = tokenizer_sample.compare(reference, runner)
+    conversations, wrong = tokenizer_sample.compare_chat(reference, runner)
     samples = {
         "kl": np.round(divergences, 9).tolist(),
         "top1_agreement": [float(share) for share in agreements],
         "loss": losses,
         "source_loss": source_losses,
         "tokenizer_mismatches": examples,
+        "chat_mismatches": wrong,
+        **answers,
     }
     (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
-    metrics = {
+    found |= {
         "nonfinite_logits": statistics.exact(lost, len(tokens), METRICS["nonfinite_logits"].unit),
-        "tokenizer_mismatch": mismatch,
+        **tokenizer,
+        "chat_mismatch": conversations,
     }
-    return metrics | _accuracy_metrics(divergences, agreements, losses, source_losses, len(tokens))
-
-
-def _divergence(source: NDArray[np.float32], artifact: NDArray[np.float32]) -> NDArray[np.float64]:
-    """KL(source || artifact) of each row of log-probabilities, in nats."""
-    import numpy as np
-
-    divergence: NDArray[np.float64] = (np.exp(source) * (source - artifact)).sum(axis=-1, dtype=np.float64)
-    return divergence
+    return found | _accuracy_metrics(divergences, agreements, losses, source_losses, len(tokens))
 
 
 def _accuracy_metrics(
@@ -268,36 +247,44 @@ def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[di
 
 
 def sample(runner: Any, request: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds to the first token, per token of the prompt, and per token decoded after it.
+    """Seconds to the first token, per token of the prompt, and per token decoded after it, also as CPU time.
 
     A token that was answered is needed as a plain integer for the next step, so no step can be put off or left out.
     """
     prompt, count = list(request["prompt"]), int(request["decode"])
     started = perf_counter()
     token = runner.prefill(prompt)
-    answered = perf_counter()
+    answered, used = perf_counter(), process_time()
     for _ in range(count):
         token = runner.decode(token)
-    ended = perf_counter()
+    ended, used = perf_counter(), process_time() - used
     first = answered - started
-    return {"first": first, "per_prompt_token": first / len(prompt), "per_token": (ended - answered) / count}
-
-
-def speed(artifact: Sequence[Mapping[str, float]], source: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
-    """Medians over rounds, of both sides and of the ratios within a round, in which a slower machine cancels out."""
-
-    def times(side: Sequence[Mapping[str, float]], name: str, factor: float = 1.0) -> list[float]:
-        return [factor * seconds[name] for seconds in side]
-
-    median, inverse = statistics.median, statistics.inverse
-    found = {
-        "ttft_ms": median(times(artifact, "first", 1000)),
-        "source_ttft_ms": median(times(source, "first", 1000)),
-        "prefill_tokens_per_s": inverse(median(times(artifact, "per_prompt_token"))),
-        "prefill_ratio": statistics.median_ratio(times(source, "first"), times(artifact, "first")),
-        "decode_tokens_per_s": inverse(median(times(artifact, "per_token"))),
-        "source_decode_tokens_per_s": inverse(median(times(source, "per_token"))),
-        "decode_ratio": statistics.median_ratio(times(source, "per_token"), times(artifact, "per_token")),
+    return {
+        "first": first,
+        "per_prompt_token": first / len(prompt),
+        "per_token": (ended - answered) / count,
+        "per_token_cpu": used / count,
     }
-    units = {name: METRICS[name].unit for name in found}
-    return {name: statistics.bootstrap(of, len(artifact), units[name], in_order=True) for name, of in found.items()}
+
+
+def speed(
+    artifact: Sequence[Mapping[str, float]], source: Sequence[Mapping[str, float]], error: float
+) -> dict[str, Estimate]:
+    """Medians over rounds of both sides, and of the ratios within a round, in which a slower machine cancels out."""
+
+    def time(side: Sequence[Mapping[str, float]], name: str, unit: str = "", factor: float = 1.0) -> Estimate:
+        return intervals.quantile([seconds[name] for seconds in side], 0.5, error, unit, factor)
+
+    def ratio(name: str) -> Estimate:
+        return intervals.ratio([seconds[name] for seconds in source], [seconds[name] for seconds in artifact], error)
+
+    return {
+        "ttft_ms": time(artifact, "first", "ms", 1000),
+        "source_ttft_ms": time(source, "first", "ms", 1000),
+        "prefill_tokens_per_s": intervals.inverse(time(artifact, "per_prompt_token"), "tokens/s"),
+        "prefill_ratio": ratio("first"),
+        "decode_tokens_per_s": intervals.inverse(time(artifact, "per_token"), "tokens/s"),
+        "source_decode_tokens_per_s": intervals.inverse(time(source, "per_token"), "tokens/s"),
+        "decode_ratio": ratio("per_token"),
+        "decode_cpu_ratio": ratio("per_token_cpu"),
+    }

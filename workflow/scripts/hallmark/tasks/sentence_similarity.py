@@ -1,8 +1,8 @@
 """Sentence encoders: how close an artifact's vectors are to its source's, how it ranks pairs, and its latency.
 
 Accuracy embeds the evaluation's texts one by one, as single requests do: where activations are quantised at run time,
-a batch changes the answer. It does not train, search or cluster. Prompts before the texts are not used on either
-side.
+a batch changes the answer. Length, batch and state are looked at in `hallmark.invariance`. It does not train, search or
+cluster. Prompts before the texts are not used on either side.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from hallmark import statistics, tokenizer_sample
+from hallmark import intervals, invariance, statistics, tokenizer_sample
+from hallmark.invariance import cosine
 from hallmark.progress import track
 from hallmark.pytorch import Encoder
-from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS
+from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS, FIRST_LOOK
 from hallmark.statistics import Estimate
-from hallmark.tasks import INSPECTED, Metric, Option
+from hallmark.tasks import INSPECTED, Metric, Option, timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,22 +30,29 @@ NAME = "sentence-similarity"
 # The modules that decide the numbers of this task's reference and accuracy; speed adds hallmark.speed.
 CODE = (
     "hallmark.tasks.sentence_similarity",
+    "hallmark.invariance",
+    "hallmark.looks",
     "hallmark.statistics",
     "hallmark.tokenizer_sample",
+    "hallmark.tokenizer_corpus",
+    "hallmark.tokenizer_difference",
+    "hallmark.chat",
     "hallmark.pytorch",
+    "hallmark.sentence_modules",
     "hallmark.worker",
 )
 
 REFERENCE_OPTIONS: dict[str, Option] = {
-    "strings": Option(200, "strings on which the tokenizers are compared"),
+    "strings": Option(2000, "strings on which the tokenizers are compared"),
 }
 SPEED_OPTIONS: dict[str, Option] = {
     **COMMON_OPTIONS,
-    "rounds": Option(120, "timed requests to each engine"),
-    "warmup_rounds": Option(40, "at most so many requests before, less once the times settle"),
-    "warmup_window": Option(5, "so many last times in a row must agree for the engines to count as settled"),
+    "rounds": Option(800, "at most so many timed requests to each engine", least=FIRST_LOOK),
+    "warmup_rounds": Option(40, "at most so many requests before, less once the engines settle"),
+    "warmup_window": Option(5, "so many last requests must bring no gain for the engines to count as settled"),
     "text_tokens": Option(128, "a request is a text of about so many tokens"),
 }
+MORE = False  # all the pairs that there are were measured the first time
 OPTIONS: dict[str, Option] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
 FIRST_ANSWER = {"text_tokens": 8}  # options of the short request that ends an opening
 POOL_WORDS = 4096  # words kept for the texts of the speed measurement, which must all differ
@@ -62,13 +70,15 @@ METRICS = {
     "nonfinite_values": Metric(
         "accuracy", "values", "lower", "vector entries that are NaN or infinite; the rest is null then"
     ),
-    "tokenizer_mismatch": tokenizer_sample.METRIC,
+    **invariance.METRICS,
+    **tokenizer_sample.METRICS,
     **{
-        f"{side}latency_p{share}_ms": Metric("speed", "ms", "lower", f"single request, {share}th percentile{of}")
+        f"{side}latency_p{share}_ms": timed("ms", "lower", f"single request, {share}th percentile{of}")
         for side, of in (("", ""), ("source_", ", of the source on PyTorch"))
         for share in (50, 90, 99)
     },
-    "latency_ratio": Metric("speed", "", "higher", "how many times faster than the source, median over rounds"),
+    "latency_ratio": timed("", "higher", "how many times faster than the source"),
+    "latency_cpu_ratio": timed("", "higher", "how many times less CPU time than the source", "cpu"),
     **COMMON_METRICS,
     **INSPECTED,
 }
@@ -83,12 +93,12 @@ def reference_bytes(options: Mapping[str, Any], vocab: int) -> int:
 
 @contextmanager
 def open_reference(source: Path, options: Mapping[str, Any]) -> Iterator[Encoder]:
-    """The source on PyTorch eager, with `options["threads"]` threads."""
-    yield Encoder(source, int(options["threads"]))
+    """The source on PyTorch eager, with `options["threads"]` threads; with `remote_code`, its own code may run."""
+    yield Encoder(source, int(options["threads"]), bool(options.get("remote_code")))
 
 
 def reference(runner: Any, data: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the evaluation's texts and what the source answers into the folder `out`.
+    """Write the evaluation's texts and what the source answers into the folder `out`, with what `invariance` asks it.
 
     pairs.json      {"texts": [...], "sets": [names], "pairs": [[first text, second text, set, people's score], ...]}
     vectors.npy     float32 (texts, width), unit length
@@ -105,8 +115,10 @@ def reference(runner: Any, data: Path, out: Path, options: Mapping[str, Any]) ->
     if lost:
         raise ValueError(f"the source answers with {lost} NaN or infinite values")
     np.save(out / "vectors.npy", vectors)
-    (out / "words.json").write_text(json.dumps(_words(runner, pairs["texts"])), encoding="utf-8")
-    tokenizer_sample.write(out, runner.encode, tokenizer_sample.choose(pairs["texts"], int(options["strings"])))
+    words, added = _words(runner, pairs["texts"]), list(runner.special()["added"])
+    (out / "words.json").write_text(json.dumps(words), encoding="utf-8")
+    invariance.ask_source(runner, words, out)
+    tokenizer_sample.write(out, runner, tokenizer_sample.choose(pairs["texts"], int(options["strings"]), added))
     spearman = float(_spearman(pairs, _cosines(vectors, pairs))(np.ones((1, len(pairs["pairs"]))))[0])
     return {"spearman": spearman, "pairs": len(pairs["pairs"]), "texts": len(pairs["texts"])}
 
@@ -161,14 +173,16 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
     import numpy as np
 
     pairs = json.loads((reference / "pairs.json").read_text(encoding="utf-8"))
+    looks = invariance.Looks(runner, reference)
+    looks.before()
     source, vectors = np.load(reference / "vectors.npy"), _embed(runner, pairs["texts"])
     if vectors.shape != source.shape:
         raise ValueError(f"vectors of width {vectors.shape[1]}, the source's have {source.shape[1]}")
     lost = _nonfinite(vectors)
-    mismatch, examples = tokenizer_sample.compare(reference, runner.encode)
-    metrics = {
+    tokenizer, examples = tokenizer_sample.compare(reference, runner)
+    metrics = looks.after() | {
         "nonfinite_values": statistics.exact(lost, len(vectors), METRICS["nonfinite_values"].unit),
-        "tokenizer_mismatch": mismatch,
+        **tokenizer,
     }
     samples: dict[str, Any] = {"tokenizer_mismatches": examples}
     if lost:
@@ -186,22 +200,22 @@ def _compare(
 ) -> tuple[dict[str, Estimate], dict[str, Any]]:
     import numpy as np
 
-    cosine = _cosine(source, vectors)
+    closeness = cosine(source, vectors)
     owner = _set_of_texts(pairs)
     members = [np.flatnonzero(owner == number) for number in range(len(pairs["sets"]))]
-    by_set = statistics.averaged([(texts, statistics.mean(cosine[texts])) for texts in members if len(texts)])
+    by_set = statistics.averaged([(texts, statistics.mean(closeness[texts])) for texts in members if len(texts)])
     rated = _cosines(vectors, pairs), _cosines(source, pairs)
     own, sources = _spearman(pairs, rated[0]), _spearman(pairs, rated[1])
     strata, count = [int(row[2]) for row in pairs["pairs"]], len(pairs["pairs"])
     metrics = {
-        "cosine_mean": statistics.bootstrap(by_set, len(cosine), strata=owner.tolist()),
-        "cosine_min": statistics.exact(cosine.min(), len(cosine)),
+        "cosine_mean": statistics.bootstrap(by_set, len(closeness), strata=owner.tolist()),
+        "cosine_min": statistics.exact(closeness.min(), len(closeness)),
         "spearman": statistics.bootstrap(own, count, strata=strata),
         "source_spearman": statistics.bootstrap(sources, count, strata=strata),
         "spearman_drop": statistics.bootstrap(statistics.difference(sources, own), count, strata=strata),
     }
     samples = {
-        "cosine": cosine.tolist(),
+        "cosine": closeness.tolist(),
         "similarity": rated[0].tolist(),
         "source_similarity": rated[1].tolist(),
         "score": [row[3] for row in pairs["pairs"]],
@@ -210,20 +224,10 @@ def _compare(
     return metrics, samples
 
 
-def _cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Cosine of each row with the same row of the other, whatever their lengths; 0 where one is all zeros."""
-    import numpy as np
-
-    one, two = first.astype(np.float64), second.astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    cosine: NDArray[np.float64] = (one * two).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
-    return cosine
-
-
 def _cosines(vectors: NDArray[np.float32], pairs: Mapping[str, Any]) -> NDArray[np.float64]:
     """The cosine of each pair's two texts."""
     first, second = ([row[side] for row in pairs["pairs"]] for side in (0, 1))
-    return _cosine(vectors[first], vectors[second])
+    return cosine(vectors[first], vectors[second])
 
 
 def _set_of_texts(pairs: Mapping[str, Any]) -> NDArray[np.int_]:
@@ -248,39 +252,33 @@ def _spearman(pairs: Mapping[str, Any], similarity: NDArray[np.float64]) -> stat
 def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
     """`count` texts of at most `text_tokens` tokens, each from another place in the evaluation's longest texts."""
     pool = json.loads((reference / "words.json").read_text(encoding="utf-8"))
-    words, tokens, room = pool["words"], pool["tokens"], int(options["text_tokens"]) - pool["special"]
-    if len(words) < count:
-        raise ValueError(f"{len(words)} words in {reference / 'words.json'}: too few for {count} different texts")
-    made = []
-    for number in range(count):
-        start, used, chosen = number * len(words) // count, 0, []
-        for step in range(len(words)):
-            place = (start + step) % len(words)
-            if used + tokens[place] > room:
-                break
-            used += tokens[place]
-            chosen.append(words[place])
-        made.append({"text": " ".join(chosen)})
-    return made
+    number, room = len(pool["words"]), int(options["text_tokens"]) - pool["special"]
+    if number < count:
+        raise ValueError(f"{number} words in {reference / 'words.json'}: too few for {count} different texts")
+    return [{"text": invariance.fill(pool, place * number // count, room)} for place in range(count)]
 
 
 def sample(runner: Any, request: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of one request with one text: tokenizer, model, pooling."""
-    started = perf_counter()
+    """Seconds of one request with one text, also as CPU time: tokenizer, model, pooling."""
+    started, used = perf_counter(), process_time()
     runner.embed([request["text"]])
-    return {"latency": perf_counter() - started}
+    return {"latency": perf_counter() - started, "latency_cpu": process_time() - used}
 
 
-def speed(artifact: Sequence[Mapping[str, float]], source: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
-    """Percentiles of both sides, and the median of the ratios within a round, in which a slower machine cancels out."""
-    n = len(artifact)
-    times = {"": [1000 * t["latency"] for t in artifact], "source_": [1000 * t["latency"] for t in source]}
+def speed(
+    artifact: Sequence[Mapping[str, float]], source: Sequence[Mapping[str, float]], error: float
+) -> dict[str, Estimate]:
+    """Percentiles of both sides, and ratios within a round, in which a slower machine cancels out."""
+
+    def times(side: Sequence[Mapping[str, float]], name: str) -> list[float]:
+        return [seconds[name] for seconds in side]
+
     found = {
-        f"{side}latency_p{share}_ms": statistics.bootstrap(
-            statistics.quantile(values, share / 100), n, "ms", in_order=True
-        )
-        for side, values in times.items()
+        f"{prefix}latency_p{share}_ms": intervals.quantile(times(side, "latency"), share / 100, error, "ms", 1000)
+        for prefix, side in (("", artifact), ("source_", source))
         for share in (50, 90, 99)
     }
-    ratio = statistics.median_ratio(times["source_"], times[""])
-    return found | {"latency_ratio": statistics.bootstrap(ratio, n, in_order=True)}
+    ratios = {"latency_ratio": "latency", "latency_cpu_ratio": "latency_cpu"}
+    return found | {
+        metric: intervals.ratio(times(source, name), times(artifact, name), error) for metric, name in ratios.items()
+    }
