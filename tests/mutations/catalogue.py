@@ -1,4 +1,4 @@
-"""What a seeded defect is, and the list of all of them. Applies none and judges none (see `run`).
+"""What a seeded defect is, what came of one, and the list of all. Applies none and judges none (see `__main__`).
 
 A defect is a few lines that spoil a copy of a sound thing of the demo, in a way that people met for real:
 
@@ -32,6 +32,31 @@ class Mutation:
     caught_by: tuple[str, ...]
     apply: Callable[[Any], Any]
     report: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a defect in one subject, or of the subject without any: the gates, or codes of lint, that failed.
+
+    `unsure` are gates that were inconclusive, `why` is what the wanted gates say.
+    """
+
+    mutation: Mutation | None
+    subject: str
+    failed: tuple[str, ...]
+    unsure: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def caught_by(self) -> tuple[str, ...]:
+        """Those that failed and were wanted to."""
+        wanted = self.mutation.caught_by if self.mutation else ()
+        return tuple(name for name in self.failed if name in wanted)
+
+    @property
+    def good(self) -> bool:
+        """The defect is caught, or what has none passes."""
+        return bool(self.caught_by) if self.mutation else not self.failed
 
 
 def every() -> Iterator[Mutation]:

@@ -17,6 +17,12 @@ from hallmark.tasks import Metric
 REFUSED = "refused"
 COPY = "a copy"  # stands for the digest of whatever is judged: only what was measured may decide
 MINUTES = 30
+ROOT = Path(__file__).parents[2]
+TARGETS = ROOT / "config/targets.yaml"
+
+
+class NotBuilt(Exception):
+    """The folder holds no such part of the demo, or no measurement of it."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,11 @@ class Subject:
 def read(artifacts: Path, name: str, targets: Path) -> Subject:
     """The artifact at the readable link `artifacts/<name>`, as its store and the current gates know it.
 
-    Raises LookupError when it was not built or not measured.
+    Raises NotBuilt when it was not built or not measured.
     """
     kept, converted = artifacts / "store", (artifacts / name).resolve().parent
     if not (converted / store.MANIFEST).is_file():
-        raise LookupError(f"{artifacts / name}: not built")
+        raise NotBuilt(f"{artifacts / name}: not built")
     made = store.read(converted)
     task = str(made.manifest["components"]["recipe"]["task"])
     model = name.split("/")[0]
@@ -125,7 +131,7 @@ def _latest(kept: Path, verb: str, name: str, digest: str) -> store.Entry:
     entries = (store.read(path.parent) for path in (kept / verb / name).glob(f"*/{store.MANIFEST}"))
     own = [entry for entry in entries if entry.manifest["inputs"].get("artifact") == digest]
     if not own:
-        raise LookupError(f"{kept / verb / name}: no measurement of {digest[:12]}")
+        raise NotBuilt(f"{kept / verb / name}: no measurement of {digest[:12]}")
     return max(own, key=lambda entry: (entry.path / store.MANIFEST).stat().st_mtime)
 
 

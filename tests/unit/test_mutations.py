@@ -2,10 +2,10 @@
 
 import pytest
 import yaml
-from tests.mutations import artifacts, run
-from tests.mutations.catalogue import Mutation
-from tests.mutations.run import Outcome
-from tests.mutations.subjects import REFUSED
+from tests.mutations import __main__ as command
+from tests.mutations import artifacts
+from tests.mutations.catalogue import Mutation, Outcome
+from tests.mutations.subjects import REFUSED, ROOT
 
 from hallmark import formats, tasks
 
@@ -21,7 +21,7 @@ def test_there_are_enough_defects_and_each_names_gates_that_there_are():
 
 
 def test_every_subject_is_an_artifact_of_the_demo():
-    with (run.ROOT / "config/config.yaml").open(encoding="utf-8") as stream:
+    with (ROOT / "config/config.yaml").open(encoding="utf-8") as stream:
         models = yaml.safe_load(stream)["models"]
     for mutation in artifacts.MUTATIONS:
         for subject in mutation.subjects:
@@ -30,11 +30,34 @@ def test_every_subject_is_an_artifact_of_the_demo():
             assert variant in models[model]["formats"][family], subject
 
 
+NAN = Mutation("one NaN", "files", ("minilm/gguf/f16",), ("nonfinite",), lambda files: None, "owner/name#1")
+
+
 @pytest.mark.parametrize(("failed", "caught"), [((), False), (("opset",), False), (("opset", "nonfinite"), True)])
 def test_a_defect_is_caught_by_a_gate_that_was_named(failed, caught):
-    mutation = Mutation("one NaN", "files", ("minilm/gguf/f16",), ("nonfinite",), lambda files: None, "owner/name#1")
-    outcome = Outcome(mutation, "minilm/gguf/f16", failed)
-    assert outcome.caught == caught
-    table = run.markdown([outcome])
+    outcome = Outcome(NAN, "minilm/gguf/f16", failed)
+    assert outcome.good == caught
+    assert command.row(outcome).startswith("| caught |" if caught else "| NOT CAUGHT |")
+    assert command.summary([outcome]).endswith(f"{int(caught)} of 1 caught, 0 subjects not sound")
+    table = command.markdown([outcome])
     assert "| one NaN | gguf 1 |" in table
     assert ("**not** on minilm/gguf/f16" in table) != caught
+
+
+def test_what_has_no_defect_is_good_when_nothing_fails():
+    assert Outcome(None, "minilm/gguf/f16", ()).good
+    unsound = Outcome(None, "minilm/gguf/f16", ("opset",))
+    assert not unsound.good
+    assert "NOT SOUND" in command.row(unsound)
+    assert command.summary([unsound]) == "0 of 0 caught, 1 subjects not sound"
+    assert command.markdown([unsound]).count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("stage", "only", "subject", "names"),
+    [("files", "one NaN", "smollm2/gguf/*", 2), ("source", "*", "nobody", 0), ("runner", "mask_ignored", "*", 2)],
+)
+def test_defects_are_chosen_by_stage_name_and_subject(stage, only, subject, names):
+    chosen = command.choose(stage, only, subject)
+    assert len(chosen) == names
+    assert {one.stage for found in chosen.values() for one in found} <= {stage}

@@ -9,7 +9,7 @@ import pytest
 from tests.cases import cases
 from tests.cases.checkpoints import parts, write
 from tests.mutations.catalogue import Mutation
-from tests.mutations.lint_run import check, errors, needs_class
+from tests.mutations.on_sources import check, errors, needs_class
 from tests.mutations.sources import MUTATIONS
 
 from hallmark.digest import of_file
