@@ -96,7 +96,7 @@ class Census:
             if not found[-1].exceeds(limits):
                 break
             found.append(compare(layout, stored.read, stored.shape, stored.grid))
-        best = min(found, key=lambda difference: difference.ratio)
+        best = min(found, key=lambda difference: (difference.exceeds(limits), difference.ratio))
         if best.exceeds(limits) and not pair.certain:
             self.unknown.append(f"{stored.name}: may hold {pair.source} in a layout that is not known")
             return

@@ -17,6 +17,7 @@ from hallmark.census import Census, Pair, Stored
 from hallmark.gguf_file import GgufFile, Tensor
 from hallmark.gguf_programs import ENCODER_PREFIX, UNUSED
 from hallmark.pairing import joined
+from hallmark.source_settings import is_tied
 from hallmark.source_weights import SourceTensor
 from hallmark.weight_error import Grid, Read
 
@@ -83,8 +84,8 @@ def _names(
         if UNUSED.search(name) or LEFT_OUT.search(name):
             continue
         there = table.get_name(_plain(name), try_suffixes=(".weight", ".bias"))
-        is_tied = there == "output.weight" and config.get("tie_word_embeddings", file.architecture in SHIFTED)
-        if there and not (is_tied and there not in file.by_name):
+        tied = there == "output.weight" and is_tied(config)
+        if there and not (tied and there not in file.by_name):
             named.setdefault(there, []).append(name)
         elif not there:
             unnamed.append(name)

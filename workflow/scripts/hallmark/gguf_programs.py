@@ -24,6 +24,7 @@ from hallmark import gguf_file
 from hallmark.gguf_file import DamagedFile, GgufFile, Tensor
 from hallmark.processes import run_tool, to_stderr
 from hallmark.progress import report
+from hallmark.source_settings import is_tied
 
 # The names that the programs see and write into their output.
 MODEL, MATRIX, CALIBRATION = "model", "imatrix.gguf", "calibration.txt"
@@ -145,7 +146,7 @@ def named_tensors(made: GgufFile, source: Path) -> dict[str, tuple[str, int]]:
     found = {}
     for name, elements in checkpoint_tensors(source):
         there = table.get_name(ENCODER_PREFIX.sub("", name), try_suffixes=(".weight", ".bias"))
-        tied = there == "output.weight" and config.get("tie_word_embeddings", True)
+        tied = there == "output.weight" and is_tied(config)
         if there and not tied and not UNUSED.search(name):
             found[name] = there, elements
     return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hallmark import rescaled
 from hallmark.census import Census, Pair, Stored, limits_of
+from hallmark.source_settings import is_tied
 from hallmark.source_weights import SourceTensor
 from hallmark.weight_error import Read, compare
 
@@ -79,7 +80,7 @@ def pair(
             made = replace(made, layouts=[rescaled.layout(parts[0], made.layouts[0], by)])
         census.add(made)
     used = {name for _, parts in pairs for name in parts}
-    if config.get("tie_word_embeddings", True):
+    if is_tied(config):
         used |= {name for name in tensors if name.startswith("lm_head.")}
     absent = {name: t for name, t in tensors.items() if name not in used and not UNUSED.search(name)}
     left = _by_content(census, left, absent, [tensors[name] for name in sorted(used)])

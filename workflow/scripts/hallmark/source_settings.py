@@ -71,6 +71,16 @@ def rope(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def is_tied(config: Mapping[str, Any]) -> bool:
+    """Whether the output is the embedding's table, so that an artifact need not hold a second one.
+
+    Where config.json does not say: of Gemma, whose class ties them. Classes whose config.json may leave it out because
+    they do not (Llama, Qwen, Mistral) keep both tables in their checkpoints.
+    """
+    told = text_config(config)
+    return bool(told.get("tie_word_embeddings", str(told.get("model_type", "")).startswith("gemma")))
+
+
 def differences(expected: Mapping[str, Any], stated: Mapping[str, Any]) -> list[str]:
     """`heads: 4, the source has 8` for each name that both have and that differs."""
     return [

@@ -67,7 +67,7 @@ SPEC = Spec(
     rope=ROPE,
     float16={"type": "F16"},
     remote_code=True,  # it reads config and tensors; the code is kept from it
-    code=("hallmark.gguf_programs", "hallmark.gguf_file"),
+    code=("hallmark.gguf_programs", "hallmark.gguf_file", "hallmark.source_settings"),
     runtime=("hallmark.gguf_runtime",),
     inspection=(
         "hallmark.gguf_inspection",
