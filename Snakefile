@@ -17,13 +17,6 @@ if not config.get("models"):  # --configfile replaces the default configuration,
 include: "workflow/rules/common.smk"
 
 
-if workflow.scheduling_settings and workflow.local_exec:
-    # To keep `--max-jobs-per-timespan` (100 a second by default), Snakemake 9 sets a timer of a second for each job that has
-    # ended, which sets itself again while others wait: after a hundred jobs it looks at all of them a hundred times a second
-    # and takes a fifth of a CPU from the engines that are timed. Jobs on this machine need no such limit.
-    workflow.scheduling_settings.max_jobs_per_timespan = None
-
-
 pathvars:
     store=STORE,
     logs="artifacts/logs",
@@ -47,6 +40,14 @@ localrules:
     select,
     release,
     report,
+
+
+onstart:
+    # To keep `--max-jobs-per-timespan` (100 a second by default), Snakemake 9 sets a timer of a second for each job that has
+    # ended, which sets itself again while others wait: after a hundred jobs it looks at all of them a hundred times a second
+    # and takes a seventh of a CPU from the engines that are timed. Jobs on this machine need no such limit.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
 
 
 onerror:

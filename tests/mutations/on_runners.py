@@ -24,7 +24,6 @@ from hallmark import gates, speed
 from hallmark.engine import Command
 from hallmark.surroundings import worker_env
 
-ROOT = Path(__file__).parents[2]
 CUT = ("tokens.npy", "logprobs.npy")  # of a language model's reference, one row a window
 TIMEOUT_S = 1200
 
@@ -48,7 +47,7 @@ def command(subject: Subject, action: str, defect: str, scratch: Path) -> Comman
     asked.write_text(json.dumps(request), encoding="utf-8")
     program = ["tests.mutations.mutated_worker", defect] if defect else ["hallmark.worker"]
     env = worker_env(subject.toolchain, request["options"]["threads"], scratch)
-    env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{ROOT}"
+    env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{subjects.ROOT}"
     argv = [str(subject.toolchain / "bin/python"), "-m", *program, str(asked), str(scratch / "response.json")]
     return Command(argv, env)
 

@@ -9,16 +9,14 @@ import math
 
 import numpy as np
 import pytest
-import yaml
+from tests.unit import shipped
 
-from hallmark import gates, generation, schema, tasks
-from hallmark.config import Targets
+from hallmark import generation, tasks
 
 LM = tasks.get("causal-lm")
 VOCABULARY, WIDTH = 96, 32
 OPTIONS = {**tasks.defaults(LM.OPTIONS), "blocks": 6, "tokens": 64, "strings": 110, "long_tokens": 200, "threads": 1}
-DEFAULT = yaml.safe_load((schema.ROOT / "config/targets.yaml").read_text(encoding="utf-8"))
-LIMITS = Targets.model_validate(DEFAULT).policies["default"]["causal-lm"]["*/*/*"]
+TASK = "causal-lm"
 
 
 class Attention:
@@ -183,16 +181,9 @@ def measured(tmp_path_factory):
     return measure
 
 
-def failed(found):
-    """The gates of the shipped configuration that the accuracy fails."""
-    limits = {name: (limit, "*/*/*") for name, limit in LIMITS.items() if LM.METRICS[name].source == "accuracy"}
-    verdict = gates.judge("m/f/v", "cpu", limits, [{"artifact": "a", "metrics": found}], {}, "a", metrics=LM.METRICS)
-    return {gate["metric"] for gate in verdict["gates"] if gate["verdict"] == "fail"}
-
-
 def test_a_sound_artifact_passes_what_is_shipped(measured):
     found, samples = measured(Attention())
-    assert failed(found) == set()
+    assert shipped.failed(TASK, found) == set()
     assert found["decode_kl_mean"]["high"] < 1e-6
     assert (found["state_leak"]["value"], found["output_length_change"]["high"]) == (0, 0)
     assert found["degenerate_outputs"]["n"] == OPTIONS["prompts"]
@@ -215,7 +206,7 @@ def test_a_sound_artifact_passes_what_is_shipped(measured):
 )
 def test_a_defect_is_found_by_its_metric(measured, defect, metrics):
     found, _ = measured(defect())
-    assert metrics <= failed(found)
+    assert metrics <= shipped.failed(TASK, found)
     if defect is not Leaky:  # which spoils everything
         assert found["kl_mean"]["value"] < 1e-9, "the one-shot logits do not show it"
 

@@ -4,17 +4,15 @@ import json
 
 import numpy as np
 import pytest
-import yaml
+from tests.unit import shipped
 
-from hallmark import gates, invariance, schema, tasks
-from hallmark.config import Targets
+from hallmark import invariance, tasks
 from hallmark.padded_batch import pool
 
 PAIRS = tasks.get("sentence-similarity")
 WIDTH = 16
 OPTIONS = {**tasks.defaults(PAIRS.OPTIONS), "strings": 110, "threads": 1}
-DEFAULT = yaml.safe_load((schema.ROOT / "config/targets.yaml").read_text(encoding="utf-8"))
-LIMITS = Targets.model_validate(DEFAULT).policies["default"]["sentence-similarity"]["*/*/*"]
+TASK = "sentence-similarity"
 
 
 class Encoder:
@@ -129,16 +127,9 @@ def measured(tmp_path_factory):
     return measure
 
 
-def failed(found):
-    """The gates of the shipped configuration that the accuracy fails."""
-    limits = {name: (limit, "*/*/*") for name, limit in LIMITS.items() if PAIRS.METRICS[name].source == "accuracy"}
-    verdict = gates.judge("m/f/v", "cpu", limits, [{"artifact": "a", "metrics": found}], {}, "a", metrics=PAIRS.METRICS)
-    return {gate["metric"] for gate in verdict["gates"] if gate["verdict"] == "fail"}
-
-
 def test_a_sound_encoder_passes_what_is_shipped(measured):
     found = measured(Encoder())
-    assert failed(found) == set()
+    assert shipped.failed(TASK, found) == set()
     assert found["length_cosine_min"]["value"] == pytest.approx(1)
     assert found["batch_change"]["value"] == pytest.approx(0, abs=1e-6)
     assert found["state_leak"]["value"] == 0
@@ -156,8 +147,10 @@ def test_a_sound_encoder_passes_what_is_shipped(measured):
 )
 def test_a_defect_is_found_by_its_metric_alone(measured, defect, metric):
     found = measured(defect())
-    assert metric in failed(found)
-    assert found["cosine_mean"]["value"] > LIMITS["cosine_mean"].bound, "the evaluation's texts do not show it"
+    assert metric in shipped.failed(TASK, found)
+    assert found["cosine_mean"]["value"] > shipped.limits(TASK)["cosine_mean"].bound, (
+        "the evaluation's texts do not show it"
+    )
 
 
 def test_texts_have_one_token_up_to_more_than_the_model_takes():

@@ -8,28 +8,10 @@ from typing import Any
 
 import pytest
 from tests.cases.cases import edit_index, sharded
-from tests.cases.checkpoints import Parts, header, parts, safetensors, tensor, write
-
-from hallmark import checkpoint
-from hallmark.lint import report
-from hallmark.lint.findings import Finding
+from tests.cases.checkpoints import Parts, header, safetensors, tensor
+from tests.unit.linted import found, lint, written
 
 FIRST = "model.safetensors"
-
-
-def lint(folder: Path) -> list[Finding]:
-    return report.of_headers(checkpoint.of_folder(folder))
-
-
-def found(folder: Path) -> list[tuple[str, str]]:
-    return [(finding.code, finding.place) for finding in lint(folder)]
-
-
-def written(folder: Path, change: Callable[[Parts], object] = lambda made: None) -> Path:
-    made = parts()
-    change(made)
-    write(folder, made)
-    return folder
 
 
 def entry(begin: int, end: int, dtype: str = "F32", shape: tuple[int, ...] | None = None) -> dict[str, Any]:

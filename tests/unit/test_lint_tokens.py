@@ -9,26 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cases.checkpoints import Parts, llama, parts, write
+from tests.cases.checkpoints import Parts, llama
+from tests.unit.linted import found, lint, written
 
 from hallmark import checkpoint
-from hallmark.lint import report, tokens, vocabulary
-from hallmark.lint.findings import Finding
-
-
-def lint(folder: Path) -> list[Finding]:
-    return report.of_headers(checkpoint.of_folder(folder))
-
-
-def found(folder: Path) -> list[tuple[str, str]]:
-    return [(finding.code, finding.place) for finding in lint(folder)]
-
-
-def written(folder: Path, change: Callable[[Parts], object] = lambda made: None) -> Path:
-    made = parts()
-    change(made)
-    write(folder, made)
-    return folder
+from hallmark.lint import tokens, vocabulary
 
 
 def field(number: int, data: bytes) -> bytes:

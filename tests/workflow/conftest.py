@@ -61,6 +61,10 @@ class Checkout:
         """Run Snakemake; what it prints, both streams."""
         return self._run([sys.executable, "-m", "snakemake", "--cores", "4", "all", *arguments], check=check)
 
+    def python(self, program: str) -> str:
+        """Run a program in the checkout; what it prints, both streams."""
+        return self._run([sys.executable, "-c", program])
+
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start Snakemake in a process group of its own."""
         return subprocess.Popen(
@@ -132,9 +136,9 @@ def prepare(folder: Path, checkpoint: Path) -> Checkout:
     return checkout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def built(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """A checkout where everything has been built once."""
+    """A checkout where everything has been built once; a test that changes it puts it back."""
     checkout = prepare(tmp_path_factory.mktemp("built") / "checkout", tiny_llama)
     checkout.snakemake()
     yield checkout

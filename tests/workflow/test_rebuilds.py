@@ -72,6 +72,23 @@ def test_a_gate_limit_judges_selects_and_releases_and_back_costs_nothing(built: 
     assert built.planned() == []
 
 
+def test_no_timer_wakes_snakemake_while_jobs_run(built: Checkout) -> None:
+    """It sets them for `--max-jobs-per-timespan`, and what it does then takes CPU time from what is timed."""
+    built.configure(targets=edited(TARGETS, "policies.default.causal-lm", {"*/*/*": {"kl_mean": {"max": 0.45}}}))
+    said = built.python(
+        "from snakemake.cli import main\n"
+        "from snakemake.scheduling.job_scheduler import JobScheduler\n"
+        "timers = []\n"
+        "JobScheduler._schedule_reevalutation = lambda self, delay: timers.append(delay)\n"
+        "try:\n"
+        "    main(['--cores', '4', 'all'])\n"
+        "finally:\n"
+        "    print('timers:', timers)\n"
+    )
+    assert "judge" in said
+    assert "timers: []" in said
+
+
 def test_one_variants_option_builds_its_chain(built: Checkout) -> None:
     variants = {"f16": {}, "q8_0": {"base": "q8_0", "options": {"type": "Q6_K"}}}
     built.configure(edited(CONFIG, "models.tiny.formats.gguf", variants))
