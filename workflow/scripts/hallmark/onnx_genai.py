@@ -37,16 +37,7 @@ def build(source: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]
 
     torch.set_num_threads(int(options["threads"]))
     block, why = block_size(onnx_companions.read_json(source / "config.json"), options)
-    precision = f"int{options['bits']}"
-    extra = [
-        f"algo_config={options['algorithm']}",
-        f"block_size={block}",
-        f"accuracy_level={options['accuracy_level']}",
-        f"is_symmetric={str(options['symmetric']).lower()}",
-        "hf_token=false",
-    ]
-    if options.get("mixed"):
-        extra.append("matmul_mixed_precision=" + ",".join(f"{group}:int8" for group in options["mixed"]))
+    precision, extra = f"int{options['bits']}", _extra_options(options, block)
     with (
         tempfile.TemporaryDirectory(dir=out, prefix=".build-") as scratch,
         patch.object(builder, "AutoConfig", _Configs),
@@ -65,6 +56,20 @@ def build(source: Path, out: Path, options: Mapping[str, Any]) -> dict[str, Any]
     report(3, STEPS, "steps")
     done = {"block_size": block, "why": why, "embedding_shares_head": shared, "own_tokenizer_agrees": own_tokenizer}
     return {**done, "correlation_with_source": alike, **made}
+
+
+def _extra_options(options: Mapping[str, Any], block: int) -> list[str]:
+    """The builder's own options for these of ours."""
+    extra = [
+        f"algo_config={options['algorithm']}",
+        f"block_size={block}",
+        f"accuracy_level={options['accuracy_level']}",
+        f"is_symmetric={str(options['symmetric']).lower()}",
+        "hf_token=false",
+    ]
+    if options.get("mixed"):
+        extra.append("matmul_mixed_precision=" + ",".join(f"{group}:int8" for group in options["mixed"]))
+    return extra
 
 
 class _Configs:

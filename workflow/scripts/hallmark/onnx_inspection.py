@@ -42,29 +42,15 @@ def inspect(files: Path, source: Path, options: Mapping[str, Any]) -> Inspection
     """The artifact in the folder `files` against the checkpoint in `source`; `options` say what it was to be."""
     file = onnx_file.read(files / FILE)
     config, tokens = source_tokens.read_json(source / "config.json"), source_tokens.read(source)
-    carried, genai = source_tokens.read(files), source_tokens.read_json(files / GENAI).get("model", {})
+    carried = source_tokens.read(files)
     tensors = {name: tensor for name, tensor in source_weights.read(source).items() if tensor.is_float}
     readable, unread = onnx_weights.weights(file)
     compared = pairing.pair(readable, tensors, config)
     compared.leave([(tensor.name, tensor.elements) for tensor in unread])
     weights = onnx_census.weights(file)
     share, others = census.other_types(_matrices(weights), _wanted(options))
-    stops = set(source_tokens.as_list(genai.get("eos_token_id"))) if genai else None
-    vocabulary = carried_files.vocabulary(carried, tokens) + _logits(file, config)
     frequencies = list(_frequencies(file, config))
-    found = {
-        "vocabulary_mismatch": vocabulary,
-        "special_token_mismatch": carried_files.special_tokens(carried, tokens, stops),
-        "rope_mismatch": rope_table.differences(frequencies, config) or rope_table.spoilt(_tables(file), config),
-        "config_mismatch": [
-            *carried_files.settings(files, source),
-            *_stated_sizes(file, genai, config),
-            *source_settings.epsilons(onnx_weights.epsilons(file), config),
-            *_pooling(files, source),
-        ],
-        "baked_axes": _baked(file),
-        "external_data_mismatch": _unused_data(files, file),
-    }
+    found = _differences(file, files, source, carried, tokens, frequencies)
     broken, parameters = onnx_census.nonfinite(file.tensors), sum(weight.elements for weight in weights)
     metrics: dict[str, float] = {
         "tensors": len(file.tensors),
@@ -90,6 +76,33 @@ def inspect(files: Path, source: Path, options: Mapping[str, Any]) -> Inspection
         "rope_found_in": [name for name, _ in frequencies],
     }
     return Inspection(metrics, {**_shape_facts(file), **graph, **_text_facts(carried), **compared.facts, **lists})
+
+
+def _differences(
+    file: OnnxFile,
+    files: Path,
+    source: Path,
+    carried: source_tokens.Tokens,
+    tokens: source_tokens.Tokens,
+    frequencies: list[tuple[str, Any]],
+) -> dict[str, list[str]]:
+    """What the graph and the files beside it say otherwise than the checkpoint, a line each, by metric."""
+    config = source_tokens.read_json(source / "config.json")
+    genai = source_tokens.read_json(files / GENAI).get("model", {})
+    stops = set(source_tokens.as_list(genai.get("eos_token_id"))) if genai else None
+    return {
+        "vocabulary_mismatch": carried_files.vocabulary(carried, tokens) + _logits(file, config),
+        "special_token_mismatch": carried_files.special_tokens(carried, tokens, stops),
+        "rope_mismatch": rope_table.differences(frequencies, config) or rope_table.spoilt(_tables(file), config),
+        "config_mismatch": [
+            *carried_files.settings(files, source),
+            *_stated_sizes(file, genai, config),
+            *source_settings.epsilons(onnx_weights.epsilons(file), config),
+            *_pooling(files, source),
+        ],
+        "baked_axes": _baked(file),
+        "external_data_mismatch": _unused_data(files, file),
+    }
 
 
 def _matrices(weights: list[onnx_census.Weight]) -> dict[str, int]:

@@ -166,9 +166,39 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
     import numpy as np
 
     tokens = np.load(reference / "tokens.npy")
-    looks, own = generation.Looks(runner, reference), None
+    looks = generation.Looks(runner, reference)
     looks.before()
-    divergences, agreements, losses, source_losses, lost = [], [], [], [], 0
+    blocks, own, lost = _compare_blocks(runner, reference, tokens)
+    half = tokens.shape[1] - _scored(tokens.shape[1])
+    found, answers = looks.after(tokens[0, :half], tokens[0, half:], own)
+    tokenizer, examples = tokenizer_sample.compare(reference, runner)
+    conversations, wrong = tokenizer_sample.compare_chat(reference, runner)
+    samples = {
+        **blocks,
+        "kl": np.round(blocks["kl"], 9).tolist(),
+        "tokenizer_mismatches": examples,
+        "chat_mismatches": wrong,
+        **answers,
+    }
+    (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
+    found |= {
+        "nonfinite_logits": statistics.exact(lost, len(tokens), METRICS["nonfinite_logits"].unit),
+        **tokenizer,
+        "chat_mismatch": conversations,
+    }
+    return found | _accuracy_metrics(blocks, len(tokens))
+
+
+def _compare_blocks(
+    runner: Any, reference: Path, tokens: NDArray[np.int32]
+) -> tuple[dict[str, list[Any]], NDArray[np.float32] | None, int]:
+    """What each block shows, until one has logits that are not finite; the artifact's log-probabilities where decoding
+    begins in the first; how many logits are not finite.
+    """
+    import numpy as np
+
+    found: dict[str, list[Any]] = {"kl": [], "top1_agreement": [], "loss": [], "source_loss": []}
+    own, lost = None, 0
     for number, block in enumerate(track(tokens, "blocks")):
         logits, broken = _scored_logits(runner, block)
         expected = np.array(np.load(reference / "logprobs.npy", mmap_mode="r")[number])  # one block in memory
@@ -181,54 +211,29 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
             continue  # what follows cannot be rescued, but the count should be complete
         logprobs, targets = log_softmax(logits), block[-len(logits) :]
         own = logprobs[: generation.DECODED + 1].copy() if number == 0 else own
-        divergences.append(divergence(expected, logprobs))
-        agreements.append((expected.argmax(-1) == logprobs.argmax(-1)).mean())
-        losses.append(loss(logprobs, targets))
-        source_losses.append(loss(expected, targets))
-    half = tokens.shape[1] - _scored(tokens.shape[1])
-    found, answers = looks.after(tokens[0, :half], tokens[0, half:], own)
-    tokenizer, examples = tokenizer_sample.compare(reference, runner)
-    conversations, wrong = tokenizer_sample.compare_chat(reference, runner)
-    samples = {
-        "kl": np.round(divergences, 9).tolist(),
-        "top1_agreement": [float(share) for share in agreements],
-        "loss": losses,
-        "source_loss": source_losses,
-        "tokenizer_mismatches": examples,
-        "chat_mismatches": wrong,
-        **answers,
-    }
-    (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
-    found |= {
-        "nonfinite_logits": statistics.exact(lost, len(tokens), METRICS["nonfinite_logits"].unit),
-        **tokenizer,
-        "chat_mismatch": conversations,
-    }
-    return found | _accuracy_metrics(divergences, agreements, losses, source_losses, len(tokens))
+        found["kl"].append(divergence(expected, logprobs))
+        found["top1_agreement"].append(float((expected.argmax(-1) == logprobs.argmax(-1)).mean()))
+        found["loss"].append(loss(logprobs, targets))
+        found["source_loss"].append(loss(expected, targets))
+    return found, own, lost
 
 
-def _accuracy_metrics(
-    divergences: Sequence[NDArray[np.float64]],
-    agreements: Sequence[float],
-    losses: Sequence[float],
-    source_losses: Sequence[float],
-    blocks: int,
-) -> dict[str, Estimate]:
+def _accuracy_metrics(found: Mapping[str, Sequence[Any]], blocks: int) -> dict[str, Estimate]:
     import numpy as np
 
-    if len(divergences) < blocks:
+    if len(found["kl"]) < blocks:
         return {name: statistics.unknown(blocks, METRICS[name].unit) for name in FROM_LOGITS}
-    pooled, mean = np.stack(divergences), statistics.mean
-    perplexity, source_perplexity = (statistics.exponential(mean(values)) for values in (losses, source_losses))
-    found = {
+    pooled, mean = np.stack(found["kl"]), statistics.mean
+    perplexity, source_perplexity = (statistics.exponential(mean(found[name])) for name in ("loss", "source_loss"))
+    statistic = {
         "kl_mean": mean(pooled.mean(axis=1)),
         "kl_p99": statistics.quantile(pooled, 0.99),
-        "top1_agreement": mean(agreements),
+        "top1_agreement": mean(found["top1_agreement"]),
         "perplexity_ratio": statistics.quotient(perplexity, source_perplexity),
         "perplexity": perplexity,
         "source_perplexity": source_perplexity,
     }
-    metrics = {name: statistics.bootstrap(of, blocks, METRICS[name].unit) for name, of in found.items()}
+    metrics = {name: statistics.bootstrap(of, blocks, METRICS[name].unit) for name, of in statistic.items()}
     return metrics | {"kl_max": statistics.exact(pooled.max(), pooled.size, METRICS["kl_max"].unit)}
 
 
