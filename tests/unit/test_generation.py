@@ -244,4 +244,5 @@ def test_prompts_are_questions_and_text_to_go_on_with():
     questions = [prompt for prompt in made if prompt[0] == 5]
     assert questions == [Attention().chat_prompt(question) for question in generation.QUESTIONS]
     assert len({tuple(prompt) for prompt in made}) == 12
+    assert generation.prompts(Attention(), pool, 24)[:12] == made  # more text holds what was asked before
     assert made[5] == list(range(made[5][0], made[5][0] + generation.CONTINUED))

@@ -9,15 +9,15 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf.quants import dequantize, quantize
+from gguf.quants import dequantize
 from safetensors.numpy import save_file
+from tests.unit.gguf_files import TYPES, write
 
 from hallmark import formats, gguf_file, gguf_programs
 from hallmark.formats import gguf as adapter
 from hallmark.gguf_file import DamagedFile, Tensor
 
 ROWS, COLUMNS = 8, 64
-TYPES = gguf.GGMLQuantizationType
 SOURCE = {
     "model.embed_tokens.weight": np.ones((ROWS, COLUMNS), np.float32),
     "model.layers.0.self_attn.q_proj.weight": np.ones((COLUMNS, COLUMNS), np.float32),
@@ -37,25 +37,17 @@ STORED = {
 
 def write_gguf(path, tensors=None, kind=TYPES.F32, tokens=ROWS):
     """A GGUF file of ones (or of the given arrays, stored as `kind` where they have rows)."""
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(1)
-    writer.add_context_length(128)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if kind == TYPES.Q8_0 else gguf.LlamaFileType.ALL_F32)
-    writer.add_token_list([f"token {number}" for number in range(tokens)])
-    writer.add_bos_token_id(1)
-    writer.add_add_bos_token(True)
-    writer.add_chat_template("{{ messages }}")
-    writer.add_rope_freq_base(10000.0)
-    for name, values in (tensors or {name: np.ones(shape, np.float32) for name, shape in STORED.items()}).items():
-        if kind != TYPES.F32 and values.ndim > 1:
-            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    keys = {
+        "llama.block_count": 1, "llama.context_length": 128, "llama.rope.freq_base": 10000.0,
+        "general.file_type": int(
+            gguf.LlamaFileType.MOSTLY_Q8_0 if kind == TYPES.Q8_0 else gguf.LlamaFileType.ALL_F32
+        ),
+        "tokenizer.ggml.tokens": [f"token {number}" for number in range(tokens)],
+        "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": "{{ messages }}",
+    }  # fmt: skip
+    stored = tensors or {name: np.ones(shape, np.float32) for name, shape in STORED.items()}
+    return write(path, stored, keys, kind)
 
 
 def write_checkpoint(folder, tensors=None, config=None):

@@ -2,15 +2,14 @@
 
 import json
 
-import gguf
 import numpy as np
 import pytest
 from gguf.quants import quantize
 from tests.unit import tiny_source
+from tests.unit.gguf_files import TYPES, write
 
 from hallmark import gguf_inspection
 
-TYPES = gguf.GGMLQuantizationType
 NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
@@ -52,26 +51,6 @@ def metadata():
         "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0,
         "tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": tiny_source.TEMPLATE,
     }  # fmt: skip
-
-
-def write(path, stored, keys, kind=TYPES.Q8_0):
-    """A GGUF file; matrices as `kind`, arrays that are bytes already as they are."""
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in keys.items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-        add.get(type(value), writer.add_array)(key, value)
-    for name, values in stored.items():
-        if values.dtype == np.uint8:
-            writer.add_tensor(name, values, raw_dtype=kind)
-        elif values.ndim > 1 and kind != TYPES.F32:
-            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def found(folder, stored=None, keys=None, kind=TYPES.Q8_0, asked=None, **config):

@@ -85,6 +85,7 @@ ANSWER_TOKENS = 64
 CONTINUED = 32  # tokens of a text to go on with
 DECODED = 16  # tokens decoded one by one in the looks `steps` and `long`
 AGAIN = 4  # distributions compared when the first prompt is answered again
+GOLDEN = (5**0.5 - 1) / 2  # multiples of it spread over 0 to 1 however many there are, so more hold the fewer
 GRAM = 4  # tokens; an answer in which less than half of such runs differ is degenerate
 FILE, LONG, LONG_LOGPROBS = "answers.json", "long.npy", "long_logprobs.npy"
 
@@ -97,7 +98,7 @@ def prompts(runner: Any, pool: NDArray[np.int32], count: int) -> list[list[int]]
         if number % TEXT_EVERY < TEXT_EVERY - 1 and question < len(QUESTIONS):
             made.append(runner.chat_prompt(QUESTIONS[question]))
         else:
-            start = number * (len(pool) - CONTINUED) // count
+            start = int(number * GOLDEN % 1 * (len(pool) - CONTINUED))
             made.append(pool[start : start + CONTINUED].tolist())
     return made
 
