@@ -1,6 +1,6 @@
 """One bash script that calls the tools of a plan by hand, one after the other. It runs nothing itself.
 
-A job that has a toolchain is the same request to the same worker, a speed measurement one line of Python. Lint,
+A job is the same request to the same worker, a speed measurement one line of Python. Lint,
 inspect, judge, select, bundle, release and report have no tool that a person would call, and are left out; and so are
 store, digests, verification and Snakemake. Sources are fetched before, and only copied by the script.
 """
@@ -22,6 +22,7 @@ from hallmark.plan import Plan
 from hallmark.processes import usable_cpus
 from hallmark.surroundings import worker_env
 
+BY_HAND = ("fetch", "convert", "reference", "measure_accuracy", "measure_speed")  # what a person would do
 SET_FOR_EACH_WORKER = {"PATH", "HALLMARK_TOOLCHAIN"}
 CORE_STEP = Path(__file__).with_name("core_step.py")
 START = """\
@@ -74,7 +75,7 @@ def _start(folder: Path, checkout: Path) -> str:
 
 def _lines(node: Node, folder: Path, checkout: Path) -> Iterator[str]:
     """The lines of a node; none for what has no tool."""
-    if node.verb != "fetch" and not node.toolchains:
+    if node.verb not in BY_HAND:
         return
     out, name = out_of(node, folder), "-".join((node.verb, *node.subject))
     raw = _fetched(node, folder / "raw" / name, checkout) if node.verb == "fetch" else Path()
