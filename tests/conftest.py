@@ -14,6 +14,11 @@ from hallmark import toolchains
 ROOT = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that with `-n` no process is left with one of them at the end."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def toolchain() -> Callable[[str], Path]:
     """The Python program of a toolchain by name, made in the shared cache folder when it is not there yet."""

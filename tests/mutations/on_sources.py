@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.mutations.catalogue import Mutation, Outcome
 from tests.mutations.checkpoint_edits import linked
@@ -25,6 +26,11 @@ def errors(folder: Path, with_class: bool) -> list[str]:
     else:
         with heard_by(lambda *_: None):
             found = report.of_folder(folder, False, None, "not asked here")
+    return refusals(found)
+
+
+def refusals(found: Mapping[str, Any]) -> list[str]:
+    """The codes of the errors in lint's result."""
     return sorted({finding["code"] for finding in found["findings"] if finding["level"] == "error"})
 
 

@@ -179,9 +179,11 @@ def test_an_exception_in_the_launcher_stops_the_worker(toolchain: Path) -> None:
 
 # A launcher of its own, whose worker has a tool that has one more; the tools know nothing of who started them.
 LAUNCHER = """
+import signal
 import sys
 from pathlib import Path
 from hallmark.launcher import launch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
 folder = Path(sys.argv[1])
 (folder / "out").mkdir()
 launch(folder / "toolchain", {"source": sys.argv[2]}, log=folder / "log", out=folder / "out", timeout_s=60)

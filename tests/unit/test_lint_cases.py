@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,19 +11,14 @@ from typing import Any
 import pytest
 from tests.cases import cases
 from tests.cases.cases import CASES, Case
+from tests.unit.linted import class_answers, lint_with
 
 from hallmark import formats
 from hallmark.lint import findings, report
-from hallmark.progress import heard_by
 
 ROOT = Path(__file__).parents[2]
 MAKER = ROOT.parent / "shared/cases/make_checkpoint.py"  # beside a checkout, where there is one
 TASK, ARCHITECTURE = "causal-lm", "LlamaForCausalLM"
-
-
-def lint(folder: Path, answer: dict[str, Any] | None = None) -> dict[str, Any]:
-    with heard_by(lambda *_: None):
-        return report.of_folder(folder, False, (lambda: answer) if answer else None, "not asked here")
 
 
 def codes(found: dict[str, Any]) -> list[str]:
@@ -50,7 +43,7 @@ def lost(found: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_what_headers_values_and_pickles_show(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    found = lint(cases.make(name, tmp_path))
+    found = lint_with(cases.make(name, tmp_path))
     assert codes(found) == sorted(case.codes)
     if case.codes and case.place:
         assert found["findings"][0]["place"] == case.place
@@ -65,13 +58,13 @@ def test_what_headers_values_and_pickles_show(name: str, tmp_path: Path) -> None
 
 def test_a_pickle_is_scanned_and_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = lint(cases.make("pickle_only", tmp_path))
+    found = lint_with(cases.make("pickle_only", tmp_path))
     assert "posix.system" in found["findings"][0]["message"]
     assert not list(tmp_path.rglob("PICKLE_WAS_LOADED"))
 
 
 def test_a_refused_artifact_is_told_which_can_be_made(tmp_path: Path) -> None:
-    found = lint(cases.make("beyond_fp16", tmp_path))
+    found = lint_with(cases.make("beyond_fp16", tmp_path))
     spec = formats.spec("gguf")
     with pytest.raises(findings.LintError) as error:
         report.refuse_artifact("tiny/gguf/f16", found, spec, "f16", TASK, spec.variants["f16"].options)
@@ -86,27 +79,7 @@ def test_a_refused_artifact_is_told_which_can_be_made(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def answers(toolchain: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """What the toolchain says of the tensors, and the tokens, of each of several checkpoints."""
-    program = (
-        "import json, sys\nfrom pathlib import Path\nfrom hallmark.lint.model_class import compare\n"
-        "from transformers import AutoTokenizer\n"
-        "answers = {}\n"
-        "for folder in map(Path, sys.argv[2:]):\n"
-        "    answers[folder.name] = compare({'source': folder}, {})\n"
-        "    if (folder / 'tokenizer_config.json').exists():\n"
-        "        ids = AutoTokenizer.from_pretrained(folder)('The rain in Spain')['input_ids']\n"
-        "        assert len(ids) > 3, folder\n"
-        "Path(sys.argv[1]).write_text(json.dumps(answers))"
-    )
-
-    def ask(*folders: Path) -> dict[str, Any]:
-        out = tmp_path_factory.mktemp("answers") / "answers.json"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow/scripts"), "HF_HUB_OFFLINE": "1"}
-        command = [str(toolchain("torch")), "-c", program, str(out), *map(str, folders)]
-        subprocess.run(command, check=True, env=environment, stdout=sys.stderr)
-        content: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-        return content
-
-    return ask
+    return lambda *folders: class_answers(toolchain("torch"), tmp_path_factory.mktemp("answers"), folders)
 
 
 def check_class(case: Case, found: dict[str, Any]) -> None:
@@ -125,7 +98,7 @@ def test_every_case_with_the_model_class(answers: Callable[..., Any], tmp_path: 
     folders = {name: cases.make(name, tmp_path) for name in CASES}
     answered = answers(*folders.values())
     for name, folder in folders.items():
-        check_class(CASES[name], lint(folder, answered[name]))
+        check_class(CASES[name], lint_with(folder, answered[name]))
 
 
 @pytest.mark.slow
@@ -138,7 +111,7 @@ def test_larger_cases_that_transformers_and_sentencepiece_wrote(
     assert set(folders) == set(CASES)
     answered = answers(*folders.values())
     for name, folder in folders.items():
-        found = lint(folder, answered[name])
+        found = lint_with(folder, answered[name])
         assert codes(found) == sorted((*CASES[name].codes, *CASES[name].class_codes)), name
         if not any(findings.errors(found)):
             assert lost(found) == sorted(CASES[name].lost), name

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.cases import cases
 from tests.cases.checkpoints import parts, write
 from tests.mutations.catalogue import Mutation
-from tests.mutations.on_sources import check, errors, needs_class
+from tests.mutations.checkpoint_edits import linked
+from tests.mutations.on_sources import check, errors, needs_class, refusals
 from tests.mutations.sources import MUTATIONS
+from tests.unit.linted import class_answers, lint_with
 
 from hallmark.digest import of_file
 from hallmark.lint.findings import CODES
@@ -42,9 +45,17 @@ def test_lint_finds_it(mutation: Mutation, sound: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", SEEN_BY_CLASS, ids=lambda mutation: mutation.name)
-def test_lint_finds_it_with_the_model_class(mutation: Mutation, sound: Path) -> None:
-    assert set(check(mutation, sound)) & set(mutation.caught_by)
+def test_lint_finds_them_with_the_model_class(sound: Path, toolchain: Callable[[str], Path], tmp_path: Path) -> None:
+    copies = {mutation.name: linked(sound, tmp_path / mutation.name) for mutation in SEEN_BY_CLASS}
+    for mutation in SEEN_BY_CLASS:
+        mutation.apply(copies[mutation.name])
+    answers = class_answers(toolchain("torch"), tmp_path, copies.values())
+    found = {name: refusals(lint_with(copy, answers[copy.name])) for name, copy in copies.items()}
+    assert {
+        mutation.name: found[mutation.name]
+        for mutation in SEEN_BY_CLASS
+        if not set(found[mutation.name]) & set(mutation.caught_by)
+    } == {}
 
 
 def test_without_a_defect_there_is_no_error(sound: Path) -> None:

@@ -20,8 +20,9 @@ from hallmark import store
 
 pytestmark = pytest.mark.slow
 
-# More of them by hand: HALLMARK_KILLS=20 pytest tests/workflow/test_interruptions.py
+# More of each kind by hand: HALLMARK_KILLS=20 pytest tests/workflow/test_interruptions.py -k kill
 KILLS = int(os.environ.get("HALLMARK_KILLS", "1"))
+ROOMS = (0, 3_000_000, 5_000_000)  # bytes that are left on a full disk, each after what the runs before have stored
 JOBS = 15  # of the small configuration, without the summary rule
 SMALL = {
     **CONFIG,
@@ -98,10 +99,13 @@ def a_converter(main: subprocess.Popen[str]) -> None:
             os.kill(found[-1], signal.SIGKILL)
 
 
+KINDS: tuple[Callable[[subprocess.Popen[str]], None], ...] = (whole_group, snakemake_alone, a_converter)
+
+
 def until_random_moment(main: subprocess.Popen[str], chance: random.Random) -> None:
     """Wait for a random number of jobs to start, and a little more; at the latest until the run is over."""
     assert main.stdout is not None
-    jobs, started = chance.randint(1, JOBS), 0
+    jobs, started = chance.randint(1, JOBS // len(KINDS)), 0
     for line in main.stdout:
         started += line.startswith("start ")
         if started == jobs:
@@ -125,20 +129,20 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("kill", [whole_group, snakemake_alone, a_converter])
 @pytest.mark.parametrize("number", range(KILLS))
-def test_after_a_kill_at_a_random_moment_the_next_run_ends_right(
-    checkout: Checkout, kill: Callable[[subprocess.Popen[str]], None], number: int
-) -> None:
-    main = checkout.command()
-    until_random_moment(main, random.Random(f"{kill.__name__}{number}"))
-    children = list(descendants(main.pid))
-    kill(main)
-    if kill is a_converter:
-        main.communicate(timeout=300)
-    else:
-        main.wait(timeout=60)
-        assert gone(children), "a child of the killed run lives on"
+def test_after_kills_at_random_moments_the_next_run_ends_right(checkout: Checkout, number: int) -> None:
+    """One of each kind, in a random order, each of which meets what the one before left."""
+    chance = random.Random(number)
+    for kill in chance.sample(KINDS, len(KINDS)):
+        main = checkout.command()
+        until_random_moment(main, chance)
+        children = list(descendants(main.pid))
+        kill(main)
+        if kill is a_converter:
+            main.communicate(timeout=300)
+        else:
+            main.wait(timeout=60)
+            assert gone(children), f"a child of the killed run lives on ({kill.__name__})"
     checkout.snakemake()
     assert checkout.planned() == []
     everything_is_whole(checkout)
@@ -165,27 +169,27 @@ def test_a_disk_that_is_too_small_is_said_before_anything_starts(checkout: Check
     assert not small_disk.store.exists()
 
 
-@pytest.mark.parametrize("room", [0, 3_000_000, 11_000_000])
 def test_a_disk_that_fills_up_is_said_and_leaves_nothing_half_written(
-    checkout: Checkout, small_disk: SmallDisk, room: int
+    checkout: Checkout, small_disk: SmallDisk
 ) -> None:
-    """Another program fills the disk once the run has begun, but for `room` bytes."""
+    """Three times another program fills the disk once the run has begun, but for some bytes."""
     small_disk.grow(400)
     checkout.configure({**SMALL, "store": str(small_disk.store)})
-    main = checkout.command()
-    assert main.stdout is not None
-    said = ""
-    for line in main.stdout:
-        said += line
-        if line.startswith("start "):
-            break
-    small_disk.fill(room)
-    said += main.communicate(timeout=300)[0]
-    assert main.returncode != 0
-    assert "disk is full" in said
-    for manifest in small_disk.store.glob("[a-z]*/**/manifest.json"):
-        store.verify(manifest.parent)
-    small_disk.fill(None)
+    for room in ROOMS:
+        main = checkout.command()
+        assert main.stdout is not None
+        said = ""
+        for line in main.stdout:
+            said += line
+            if line.startswith("start "):
+                break
+        small_disk.fill(room)
+        said += main.communicate(timeout=300)[0]
+        assert main.returncode != 0
+        assert "disk is full" in said
+        for manifest in small_disk.store.glob("[a-z]*/**/manifest.json"):
+            store.verify(manifest.parent)
+        small_disk.fill(None)
     checkout.snakemake()
     assert checkout.planned() == []
     everything_is_whole(checkout, small_disk.store)

@@ -1,4 +1,4 @@
-"""For each kind of change exactly the named jobs run, with real Snakemake on a tiny model."""
+"""For each kind of change exactly the named jobs run, and what a failed one holds back: real Snakemake, tiny model."""
 
 from __future__ import annotations
 
@@ -221,3 +221,22 @@ def test_why_names_the_component_that_changed(built: Checkout) -> None:
         command, cwd=built.folder, env=built._environment(), capture_output=True, text=True, check=True
     )
     assert "recipe.options.type: Q8_0 -> Q6_K" in result.stdout
+
+
+def test_a_conversion_that_fails_holds_back_its_own_target_and_the_report_shows_the_rest(built: Checkout) -> None:
+    variants = {"fp16": {}, "odd": {"base": "int4", "options": {"group_size": -7}}}
+    candidates = ["openvino/odd", "openvino/fp16"]
+    built.configure(
+        edited(CONFIG, "models.tiny.formats.openvino", variants),
+        edited(TARGETS, "targets.intel-openvino.candidates", candidates),
+    )
+    output = built.snakemake(check=False)
+    assert "group_size is -7" in output  # the last lines of its log
+    assert "artifacts/report/index.html shows what was built" in output
+    page = (built.folder / "artifacts/report/index.html").read_text(encoding="utf-8")
+    assert "<li><code>tiny/openvino/odd</code></li>" in page
+    assert "<li><code>tiny/intel-openvino</code></li>" in page
+    assert 'data-sort="openvino/fp16"' in page
+    assert list((built.folder / "artifacts/releases").glob("*/cpu-llamacpp/tiny/manifest.json"))
+    built.configure(CONFIG, TARGETS)
+    assert built.planned() == []  # the failed run has cost nothing that was there
