@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from hallmark import last_release, release
+from hallmark import last_release, release, toolchains
 from hallmark.config import ConfigError
 from hallmark.last_release import LastReleases, Released
 
@@ -160,17 +160,17 @@ def test_the_files_of_a_release_are_read_once(publish, find, tmp_path, monkeypat
 
 def test_a_toolchain_that_nobody_has_is_named_with_what_to_do(publish, tmp_path, monkeypatch):
     monkeypatch.setenv("HALLMARK_CACHE", str(tmp_path / "cache"))
+    known = [toolchains.get(name) for name in ("torch", "onnx")]
     components = {"toolchains": {"worker": "0" * 16}, "recipe": {}}
     publish("1-aaaaaaaa", components=components)
     found = LastReleases(tmp_path / "releases", "2", None, tmp_path / "digests.sqlite").find("cpu", "tiny")
     with pytest.raises(ConfigError, match="the toolchain that it ran in \\(0000000000000000\\) is not in"):
-        last_release.runtime(found, "cpu")
+        last_release.runtime(found, known)
     kept = tmp_path / "cache/toolchains/llama_cpp-0123456789ab"
     kept.mkdir(parents=True)
-    made = {"digest": "0" * 64, "platform": last_release.toolchains.local_platform()}
+    made = {"digest": "0" * 64, "platform": toolchains.local_platform()}
     (kept / "toolchain.json").write_text(json.dumps(made))
-    assert last_release.runtime(found, "cpu") == (None, kept)
-    current = last_release.toolchains.get("onnx")
-    publish("2-bbbbbbbb", components={**components, "toolchains": {"worker": current.digest[:16]}})
+    assert last_release.runtime(found, known) == (None, kept)
+    publish("2-bbbbbbbb", components={**components, "toolchains": {"worker": known[1].digest[:16]}})
     found = LastReleases(tmp_path / "releases", "3", None, tmp_path / "digests.sqlite").find("cpu", "tiny")
-    assert last_release.runtime(found, "cpu")[0].name == "onnx"
+    assert last_release.runtime(found, known) == (known[1], known[1].folder)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hallmark import devices, estimates, formats, gates, intervals, last_release, store, tasks
+from hallmark import devices, estimates, formats, gates, intervals, last_release, store, tasks, toolchains
 from hallmark.config import ConfigError, Settings
 from hallmark.last_release import LastReleases, Released
 from hallmark.model_nodes import ModelNodes
@@ -229,7 +229,7 @@ class ArtifactNodes:
             "release": {**what, "format": made["format"], "variant": made["options"]},
             "timed": any(metric != f"{tasks.RELEASE}size_ratio" for metric in limits),
         }
-        own, folder = last_release.runtime(released, self.config.torch_build)
+        own, folder = last_release.runtime(released, map(self.models.toolchain, toolchains.all_toolchains()))
         runtime = formats.spec(made["format"]).runtime
         return Node(
             "measure_release",

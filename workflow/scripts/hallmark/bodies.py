@@ -157,6 +157,7 @@ def bundle(job: Job) -> Mapping[str, Any]:
     if name:
         artifact = job.inputs[f"{name}/artifact"]
         made, task = artifact.manifest["components"], job.recipe["task"]
+        measured = [f"{name}/{kind}" for kind in MEASURED]
         adapter, options = formats.get(name.partition("/")[0]), made["recipe"]["options"]
         found, base = job.inputs["lint"].json("lint.json"), job.recipe["bases"][name]
         report.refuse_artifact(f"{job.subject}: {name}", found, adapter.SPEC, base, task, options)
@@ -174,11 +175,7 @@ def bundle(job: Job) -> Mapping[str, Any]:
             },
             components=made,
             inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
-            measurements=[
-                job.inputs[f"{name}/{kind}"].json(records.MEASUREMENT)
-                for kind in MEASURED
-                if f"{name}/{kind}" in job.inputs
-            ],
+            measurements=[job.inputs[role].json(records.MEASUREMENT) for role in measured if role in job.inputs],
             metrics=tasks.metrics(task),
         )
     bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])

@@ -131,13 +131,7 @@ def judge(
     `measurements` (accuracy, speed, and release where a gate asks for it) and `inspection` are as their files hold
     them, `artifact` is the tree digest of the artifact's files, `metrics` are the task's. What was measured on another
     artifact counts as not measured. An artifact that no gate applies to fails. `last_release` is what the plan found to
-    compare with: {"absent": why} where nothing was released before. Gates against it do not apply then, nor when the
-    artifact is the released one itself.
-
-    `noisy` says that a new speed measurement could settle it: all that keeps it from passing are timed gates that are
-    inconclusive, of speed at least one; `release_noisy` says the same of the measurement against the last release.
-    `short_of_samples` says that more text could help: nothing fails, and an accuracy gate that it could narrow is
-    inconclusive.
+    compare with, {"absent": why} where there is nothing.
     """
     found = {**_inspected(inspection, artifact), **_measured(measurements, artifact)}
     conditions = {kind: _conditions(measurements, artifact, kind) for kind in TIMED}
@@ -166,7 +160,12 @@ def _is_from(gate: Mapping[str, Any], metrics: Mapping[str, Metric], *sources: s
 
 
 def _settled_by(judged: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metric]) -> dict[str, bool]:
-    """What could settle an inconclusive verdict (see `judge`), from its gates."""
+    """What could settle an inconclusive verdict, from its gates.
+
+    `noisy`: a new speed measurement; all that keeps it from passing are timed gates that are inconclusive, one at least
+    of speed. `release_noisy`: the same of the measurement against the last release. `short_of_samples`: more text;
+    nothing fails, and an accuracy gate that it could narrow is inconclusive.
+    """
     open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
     timed = all(_is_from(gate, metrics, *TIMED) and gate["low"] is not None for gate in open_gates)
     grow = [gate for gate in open_gates if gate["metric"] in metrics and metrics[gate["metric"]].grows]

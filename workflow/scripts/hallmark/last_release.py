@@ -10,7 +10,7 @@ else a slower artifact would be released because nobody found what to compare it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,14 +157,13 @@ class LastReleases:
         return Released(name, folder, manifest)
 
 
-def runtime(released: Released, torch_build: str) -> tuple[Toolchain | None, Path]:
-    """The toolchain that a released artifact was made and measured with: one of today's, or (None) one that is still in
-    the cache folder, and its folder.
+def runtime(released: Released, known: Iterable[Toolchain]) -> tuple[Toolchain | None, Path]:
+    """The toolchain that a released artifact was made and measured with: one of those `known`, or (None) one that is
+    still in the cache folder; and its folder.
 
     Raises ConfigError when it is neither: in another one its speed would be that of something else than was released.
     """
-    for name in toolchains.all_toolchains():
-        toolchain = toolchains.get(name, torch_build)
+    for toolchain in known:
         if toolchain.digest.startswith(released.toolchain):
             return toolchain, toolchain.folder
     for path in sorted((toolchains.cache_folder() / "toolchains").glob(f"*/{toolchains.MADE}")):
