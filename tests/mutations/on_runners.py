@@ -82,7 +82,7 @@ def try_one(
     if timed:
         tried = {name: (gates.Limit(**limit), "tried here") for name, limit in behaviour.LIMITS.items()}
         return subject.judge([measure_speed(subject, defect, scratch)], inspected, tried)
-    shipped = {name: gate for name, gate in subject.resolved.items() if subject.metrics[name].source != "speed"}
+    shipped = {name: gate for name, gate in subject.resolved.items() if subject.metrics[name].source not in gates.TIMED}
     return subject.judge([measure_accuracy(subject, defect, scratch)], inspected, shipped)
 
 

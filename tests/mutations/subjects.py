@@ -54,7 +54,7 @@ class Subject:
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        return tasks.get(self.task).METRICS
+        return tasks.metrics(self.task)
 
     @property
     def toolchain(self) -> Path:

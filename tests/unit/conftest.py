@@ -1,7 +1,7 @@
 """What tests of bundles and of releases share: bundles of a tiny artifact, made by the code under test."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -12,6 +12,7 @@ from hallmark.tasks import Metric
 METRICS = {
     "kl_mean": Metric("accuracy", "nat", "lower", "mean KL divergence to the source"),
     "decode_ratio": Metric("speed", "", "higher", "decode speed over the source's"),
+    "release_decode_ratio": Metric("release", "", "higher", "decode speed over the last release's", "clock"),
     "bytes": Metric("inspect", "B", "lower", "size of the files"),
 }
 USAGE = Usage("python {folder}/run.py {folder}/model.gguf", ("gguf==0.19.0", "x[y]>1"), {"run.py": "print(1)\n"})
@@ -33,6 +34,8 @@ class Sample:
     weights: bytes = b"weights"
     usage: Usage = USAGE
     readme: str | None = README
+    components: dict = field(default_factory=lambda: {"code": "c" * 64})
+    released: dict | None = None  # what its gate on `release_decode_ratio` compares with; None: it has no such gate
 
     @property
     def artifact(self):
@@ -40,6 +43,8 @@ class Sample:
 
     def resolved(self, name):
         limits = {"kl_mean": gates.Limit(max=self.limit), "bytes": gates.Limit(max=1000)}
+        if self.released is not None:
+            limits["release_decode_ratio"] = gates.Limit(min=0.97)
         return gates.resolve({"lm": {"*/*/*": limits}}, "lm", f"{self.model}/{name}")
 
     @property
@@ -61,7 +66,7 @@ class Sample:
     def verdict(self, name):
         artifact = digest.of_tree(describe(self.artifact))
         found = (self.resolved(name), self.measurements(name), self.inspection(), artifact)
-        return gates.judge(f"{self.model}/{name}", self.target, *found, metrics=METRICS)
+        return gates.judge(f"{self.model}/{name}", self.target, *found, metrics=METRICS, last_release=self.released)
 
     def write(self, folder):
         """Write the bundle (or the refusal) and return its folder."""
@@ -89,7 +94,7 @@ class Sample:
             expected=describe(self.artifact),
             usage=self.usage,
             recipe={"format": "gguf", "variant": selected.split("/")[1], "options": {"type": "Q4_K_M"}},
-            components={"code": "c" * 64},
+            components=self.components,
             inspection=self.inspection(),
             measurements=self.measurements(selected),
             metrics=METRICS,

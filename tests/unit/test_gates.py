@@ -6,7 +6,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from hallmark.gates import Known, Limit, check_policy, judge, patterns, policy_digest, resolve
+from hallmark.gates import Limit, judge, patterns, policy_digest, resolve
+from hallmark.policy_checks import Known, check_policy
 from hallmark.tasks import Metric
 
 SUBJECT = "smollm2/gguf/q4_k_m"
@@ -16,6 +17,7 @@ METRICS = {
     "decode_ratio": Metric("speed", "", "higher", "decode speed over the source's"),
     "prefill_ratio": Metric("speed", "", "higher", "prefill speed over the source's"),
     "bytes": Metric("inspect", "B", "lower", "size of the files"),
+    "release_decode_ratio": Metric("release", "", "higher", "decode speed over the last release's", "clock"),
 }
 KNOWN = Known(
     metrics={"causal-lm": METRICS, "sentence-similarity": {"cosine_mean": None}},
@@ -28,12 +30,14 @@ def estimate(value, low=None, high=None, unit=""):
     return {"value": value, "low": value if low is None else low, "high": value if high is None else high, "unit": unit}
 
 
-def verdict(limits, accuracy=None, speed=None, inspected=None, measured_on=ARTIFACT, **more):
+def verdict(limits, accuracy=None, speed=None, inspected=None, measured_on=ARTIFACT, release=None, **more):
     policy = {"causal-lm": {"*/*/*": {name: Limit(**limit) for name, limit in limits.items()}}}
     measurements = [
         {"kind": "accuracy", "artifact": measured_on, "metrics": accuracy or {}},
         {"kind": "speed", "artifact": measured_on, "metrics": speed or {}},
     ]
+    if release is not None:
+        measurements.append({"kind": "release", "artifact": measured_on, "metrics": {}, "conditions": {}, **release})
     inspection = {"artifact": measured_on, "metrics": inspected or {}}
     resolved = resolve(policy, "causal-lm", SUBJECT)
     return judge(SUBJECT, "cpu-llamacpp", resolved, measurements, inspection, ARTIFACT, metrics=METRICS, **more)
@@ -229,3 +233,59 @@ def test_a_number_from_too_few_units_settles_nothing_and_measuring_it_again_woul
     assert judged["why"] == "decode_ratio 5 from 2 units, too few for an interval (*/*/*)"
     unknown = {**found, "value": None}
     assert verdict({"decode_ratio": {"min": 1.0}}, speed={"decode_ratio": unknown})["verdict"] == "fail"
+
+
+RELEASE = {"kl_mean": {"max": 0.1}, "release_decode_ratio": {"min": 0.97}}
+SHIPPED = {"name": "1-aaaaaaaa", "subject": SUBJECT, "artifact": OTHER}
+
+
+def against(*numbers, kl=0.01, conditions=None):
+    measured = {"metrics": {"release_decode_ratio": estimate(*numbers)}, "conditions": conditions or {}}
+    accuracy = {"kl_mean": estimate(kl)}
+    return verdict(RELEASE, accuracy=accuracy, release=measured, last_release=SHIPPED)
+
+
+def test_a_gate_on_the_last_release_is_judged_like_any_other():
+    assert against(1.0, 0.98, 1.02)["verdict"] == "pass"
+    assert against(1.0, 0.98, 1.02)["last_release"] == SHIPPED
+    assert against(0.9, 0.88, 0.92)["verdict"] == "fail"
+    unsure = against(0.98, 0.96, 1.0)
+    assert (unsure["verdict"], unsure["noisy"], unsure["release_noisy"]) == ("inconclusive", False, True)
+    assert not against(0.98, 0.96, 1.0, kl=0.5)["release_noisy"]  # another attempt would not save it
+
+
+def test_each_measurement_is_widened_by_its_own_disturbance():
+    host = {"threads": 2, "cpus": 2, "cpus_used_by_others": 1.0, "pace": 1.0}
+    busy = against(0.9, 0.88, 0.92, conditions={"host": host})
+    assert (busy["verdict"], busy["release_noisy"]) == ("inconclusive", True)
+    assert "others used 1 of 2 CPUs" in busy["why"]
+
+
+def test_without_a_release_before_its_gates_do_not_apply_and_the_verdict_says_so():
+    found = verdict(RELEASE, accuracy={"kl_mean": estimate(0.01)}, last_release={"absent": "nothing was released"})
+    assert found["verdict"] == "pass"
+    assert found["why"] == "1 of 1 gates passed; release_decode_ratio does not apply: nothing was released (*/*/*)"
+    gate = found["gates"][1]
+    assert (gate["verdict"], gate["value"]) == ("not_applicable", None)
+    only = {"release_decode_ratio": {"min": 0.97}}
+    alone = verdict(only, last_release={"absent": "nothing was released"})
+    assert alone["verdict"] == "fail"
+    assert alone["why"].startswith("no gate applies, and what is not judged is not released; release_decode_ratio does")
+
+
+def test_the_released_artifact_itself_is_not_compared_with_itself():
+    same = {"conditions": {"release": {"same": True}}}
+    found = verdict(RELEASE, accuracy={"kl_mean": estimate(0.01)}, release=same, last_release=SHIPPED)
+    assert found["verdict"] == "pass"
+    assert "does not apply: it is the artifact of release 1-aaaaaaaa" in found["why"]
+
+
+def test_a_release_that_was_not_compared_with_fails():
+    for shipped in (SHIPPED, None):
+        found = verdict(RELEASE, accuracy={"kl_mean": estimate(0.01)}, last_release=shipped)
+        assert (found["verdict"], found["why"]) == (
+            "fail",
+            "release_decode_ratio was not measured on this artifact (*/*/*)",
+        )
+    other = {"metrics": {"release_decode_ratio": estimate(1.0)}, "artifact": OTHER}
+    assert verdict(RELEASE, accuracy={"kl_mean": estimate(0.01)}, release=other)["verdict"] == "fail"

@@ -89,7 +89,8 @@ def left(plan: Plan) -> list[Path]:
 
 
 def test_every_rule_that_writes_an_entry_has_a_body(plan: Plan) -> None:
-    assert {node.verb for node in plan.nodes()} == set(bodies.BODIES)
+    only_where_a_gate_asks = {"measure_release"}
+    assert {node.verb for node in plan.nodes()} == set(bodies.BODIES) - only_where_a_gate_asks
 
 
 def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan: Plan) -> None:

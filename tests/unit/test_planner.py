@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, keys, locked, planned
 
-from hallmark import devices, digest, history, lock, upkeep
+from hallmark import devices, digest, history, lock, release, toolchains, upkeep
 from hallmark.config import ConfigError
 from hallmark.plan import Plan
 
@@ -313,3 +313,92 @@ def test_code_of_the_models_own_is_in_the_keys_of_what_runs_it_alone() -> None:
     moved = changed(planned(), planned(edited(CONFIG, "models.tiny.allow_remote_code", True)))
     assert verbs(moved) >= {"lint", "reference", "measure_accuracy", "measure_speed"}
     assert not {"fetch", "convert", "inspect"} & verbs(moved)
+
+
+AGAINST = edited(TARGETS, "policies.default.causal-lm", {"*/*/*": {"release_decode_ratio": {"min": 0.97}}})
+SECOND = edited(CONFIG, "release", {"version": "2"})
+
+
+@pytest.fixture
+def publish(sample: Any, folder: Path) -> Any:
+    """A function that publishes a GGUF of tiny for cpu-llamacpp in a release of this name."""
+
+    def run(name: str) -> None:
+        recipe = {"format": "gguf", "task": "causal-lm", "options": {"type": "Q4_K_M"}}
+        components = {"recipe": recipe, "toolchains": {"worker": toolchains.get("llama_cpp").digest[:16]}}
+        made = sample(target="cpu-llamacpp", weights=name.encode(), components=components)
+        offer = release.Offer(made.target, made.model, made.write(folder / f"made-{name}"), made.policies)
+        assert release.publish(offer, Path("artifacts/releases") / name) is None
+
+    return run
+
+
+def compared(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The recipes of what is measured against a release."""
+    return {node.name: dict(node.recipe) for node in plan.nodes() if node.verb == "measure_release"}
+
+
+def judged(plan: Plan) -> dict[str, Any]:
+    return {node.name: node.recipe.get("release") for node in plan.nodes() if node.verb == "judge"}
+
+
+def test_without_a_gate_on_it_the_last_release_moves_nothing(publish: Any) -> None:
+    before = planned(SECOND)
+    publish("1-aaaaaaaa")
+    assert keys(planned(SECOND)) == keys(before)
+    assert set(judged(before).values()) == {None}
+
+
+def test_a_gate_on_the_last_release_measures_against_it_where_there_is_one(publish: Any) -> None:
+    first = planned(SECOND, AGAINST)
+    assert compared(first) == {}
+    absent = "nothing was released of tiny for cpu-onnx before version 2"
+    assert judged(first)["tiny/onnx/int8_dynamic/cpu-onnx"] == {"absent": absent}
+    publish("1-aaaaaaaa")
+    found = compared(planned(SECOND, AGAINST))
+    assert set(found) == {"tiny/gguf/q8_0/cpu-llamacpp", "tiny/gguf/f16/cpu-llamacpp"}
+    recipe = found["tiny/gguf/f16/cpu-llamacpp"]
+    assert (recipe["variant"], recipe["release"]["variant"]) == ({"type": "F16"}, {"type": "Q4_K_M"})
+    assert recipe["timed"]
+    speeds = {name for name in changed(first, planned(SECOND, AGAINST)) if name.startswith("measure_speed")}
+    assert not speeds
+
+
+def test_what_a_version_publishes_moves_nothing_of_it_and_is_what_the_next_one_compares_with(publish: Any) -> None:
+    publish("1-aaaaaaaa")
+    before = planned(SECOND, AGAINST)
+    publish("2-bbbbbbbb")
+    assert keys(planned(SECOND, AGAINST)) == keys(before)
+    third = planned(edited(CONFIG, "release", {"version": "3"}), AGAINST)
+    moved = {name for name in changed(before, third) if "gguf" in name}
+    assert verbs(moved) == {"measure_release", "judge"}
+    assert judged(third)["tiny/gguf/q8_0/cpu-llamacpp"]["name"] == "2-bbbbbbbb"
+
+
+def test_a_gate_on_the_size_alone_runs_no_engine(publish: Any) -> None:
+    publish("1-aaaaaaaa")
+    limits = {"*/*/*": {"release_size_ratio": {"min": 0.9}}}
+    found = compared(planned(SECOND, edited(TARGETS, "policies.default.causal-lm", limits)))
+    assert [recipe["timed"] for recipe in found.values()] == [False, False]
+
+
+def test_a_comparison_that_was_too_noisy_is_repeated_by_itself(publish: Any) -> None:
+    publish("1-aaaaaaaa")
+    first = planned(SECOND, AGAINST)
+    artifact = next(artifact for artifact in first.artifacts if artifact.name == "tiny/gguf/q8_0")
+    build(first, artifact.releases["cpu-llamacpp"])
+    measure_and_judge(first, {"noisy": False, "release_noisy": True})
+    second = planned(SECOND, AGAINST)
+    attempts = {name: recipe["attempt"] for name, recipe in compared(second).items()}
+    assert attempts == {"tiny/gguf/q8_0/cpu-llamacpp": 1, "tiny/gguf/f16/cpu-llamacpp": 0}
+    assert not {name for name in changed(first, second) if name.startswith("measure_speed")}
+
+
+def test_a_release_that_was_altered_stops_a_plan_that_compares_with_it(publish: Any) -> None:
+    publish("1-aaaaaaaa")
+    weights = Path("artifacts/releases/1-aaaaaaaa/cpu-llamacpp/tiny/model.gguf")
+    weights.chmod(0o644)
+    weights.write_bytes(b"other")
+    assert planned(SECOND).artifacts
+    with pytest.raises(ConfigError, match=r"model\.gguf: 5 bytes"):
+        planned(SECOND, AGAINST)

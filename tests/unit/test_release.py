@@ -189,6 +189,34 @@ def test_a_bundle_of_another_target_is_refused(offer, folder):
     assert "the bundle is tiny for cpu" in reasons(release.publish(replace(offered, target="gpu"), folder))
 
 
+def test_a_release_says_which_came_before_it_from_its_first_bundle_on(offer, folder):
+    first = folder.with_name("0.9-00000000")
+    release.publish(offer("a"), first)
+    release.publish(offer("b", limit=0.001), folder)
+    assert "after" not in index_of(folder)  # nothing is published there yet
+    release.publish(offer("c"), folder)
+    release.publish(offer("d", target="gpu"), folder)
+    assert (index_of(first)["after"], index_of(folder)["after"]) == (None, "0.9-00000000")
+
+
+def test_a_first_release_passes_without_a_number_to_compare_with_and_says_so(offer, folder):
+    released = {"absent": "nothing was released of tiny for cpu before version 1.0"}
+    assert release.publish(offer(released=released), folder) is None
+    readme = (folder / "cpu/tiny/README.md").read_text()
+    assert "2 of 2 gates passed; release_decode_ratio does not apply: nothing was released of tiny for cpu" in readme
+
+
+def test_only_a_gate_against_a_release_may_lack_its_number(offer, folder):
+    offered = offer()
+    path = offered.folder / "verdict.json"
+    verdict = json.loads(path.read_text())
+    gates = [{**gate, "verdict": "not_applicable"} for gate in verdict["gates"]]
+    for changed in (gates, [*verdict["gates"][1:], gates[0]], []):
+        edit(path, gates=changed)
+        reseal(offered.folder)
+        assert "its verdict is pass" in reasons(release.publish(offered, folder))
+
+
 def test_what_is_published_is_never_replaced(offer, folder):
     release.publish(offer("a"), folder)
     with pytest.raises(release.ReleaseError, match=r"cpu/tiny/.*: another file .* move .*cpu/tiny away"):

@@ -208,3 +208,19 @@ def test_a_changed_template_changes_the_key(tmp_path, monkeypatch):
     before = templates.digest_of(*report.TEMPLATES)
     monkeypatch.setattr(templates, "__file__", str(tmp_path / "__init__.py"))
     assert templates.digest_of(*report.TEMPLATES) != before
+
+
+def test_a_gate_that_does_not_apply_shows_no_number_and_counts_as_none(usual):
+    shown = usual.verdicts[0]
+    gate = {
+        **shown["gates"][0],
+        "metric": "release_decode_ratio",
+        "verdict": "not_applicable",
+        "why": "a first release",
+    }
+    gate |= {"value": None, "low": None, "high": None}
+    verdicts = [{**shown, "gates": [*shown["gates"], gate]}, *usual.verdicts[1:]]
+    page = report.build(replace(usual, verdicts=verdicts))
+    assert "2 gates passed" in page
+    assert "does not apply" in page
+    assert 'title="a first release"' in page

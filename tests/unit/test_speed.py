@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hallmark import speed, tasks
+from hallmark import against_release, speed, tasks
 from hallmark.engine import Command, Engine, EngineError
 
 PACKAGES = str(Path(tasks.__file__).parents[2])
@@ -174,6 +174,33 @@ def test_metrics_and_conditions(engine, measure):
     assert host["threads"] == 1
     assert metrics["warmup_s"]["value"] >= 0
     json.dumps([metrics, samples, conditions], allow_nan=False)
+
+
+@pytest.fixture
+def compare(reference, tmp_path):
+    def run(artifact, released, limits=None):
+        return against_release.measure(
+            artifact, released, "causal-lm", reference, OPTIONS, tmp_path / "log", limits or {}
+        )
+
+    return run
+
+
+def test_against_a_release_the_ratios_have_names_of_their_own_and_nothing_speaks_of_a_source(engine, compare):
+    limits = {"release_decode_ratio": [0.97], "release_size_ratio": [0.9]}
+    metrics, samples, conditions = compare(engine("a", unit=0.004), engine("r", unit=0.012), limits)
+    known = {name for name, metric in tasks.metrics("causal-lm").items() if metric.source == "release"}
+    assert set(metrics) == known - {"release_size_ratio"}
+    assert 2 < metrics["release_decode_ratio"]["value"] < 3.5
+    assert set(samples["first"]) == {"artifact", "release"}
+    assert len(samples["release"]) == len(samples["artifact"]) == 12
+    assert set(conditions["engines"]) == {"artifact", "release"}
+    assert "source" not in json.dumps([metrics, samples, conditions])
+
+
+def test_a_released_engine_that_fails_is_named(engine, compare):
+    with pytest.raises(EngineError, match=r"the engine of the last release: exit code 1(.|\n)*damaged file"):
+        compare(engine("a"), engine("r", prelude="raise OSError('damaged file')"))
 
 
 def test_warm_up_ends_when_the_engines_gain_no_more(engine, measure):

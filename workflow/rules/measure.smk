@@ -1,13 +1,16 @@
 """
-Runs each artifact and its source on the same inputs: accuracy, and speed. Numbers with their conditions, no judgement.
+Runs each artifact and its source on the same inputs: accuracy, and speed; where a gate asks for it, speed also in turns with
+the last release. Numbers with their conditions, no judgement.
 INPUTS:
     artifact   = <store>/convert/{model}/{format}/{variant}/{key}/files/
     checkpoint = <store>/fetch/{model}/weights/{key}/files/
     data       = <store>/fetch/{source}/data/{key}/files/
+    released   = artifacts/releases/{an earlier one}/{target}/{model}/
 OUTPUTS:
     reference  = <store>/reference/{model}/{key}/files/
     accuracy   = <store>/measure_accuracy/{model}/{format}/{variant}/{key}/files/measurement.json
     speed      = <store>/measure_speed/{model}/{format}/{variant}/{key}/files/measurement.json
+    compared   = <store>/measure_release/{model}/{format}/{variant}/{target}/{key}/files/measurement.json
 """
 
 
@@ -67,6 +70,27 @@ rule measure_speed:
         disk_mb=disk_of("measure_speed"),
     params:
         node=node_of("measure_speed"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_release:
+    input:
+        inputs_of("measure_release"),
+    output:
+        ready="<store>/measure_release/{model}/{format}/{variant}/{target}/{key}/ready",
+    log:
+        "<logs>/measure_release/{model}/{format}/{variant}/{target}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    # Alone on the machine, or it measures its neighbours.
+    threads: workflow.cores or usable_cpus()
+    resources:
+        mem_mb=memory_of("measure_release"),
+        disk_mb=disk_of("measure_release"),
+    params:
+        node=node_of("measure_release"),
         settings=SETTINGS,
     script:
         "../scripts/entry.py"

@@ -1,5 +1,8 @@
 """The nodes of one artifact after its conversion: inspection, accuracy, speed, and a verdict for each target.
 
+Speed against the last release is planned for the targets whose policy has a gate on it, and for no other: which release
+that is (`last_release`) is in the key by the digest of its artifact, and of the toolchain that it runs in.
+
 What an open verdict asks for is planned here. All that is read from the store is which measurements are there, the last
 of which counts, and whether a verdict on them is open, because then the next run measures again. A speed that was too
 noisy to judge is measured once more. An accuracy whose interval lies across a limit is measured on twice the text, up
@@ -10,12 +13,15 @@ times, on samples that hold the earlier ones, so a wrong verdict is twice as lik
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hallmark import devices, estimates, formats, gates, intervals, store, tasks
-from hallmark.config import Settings
+from hallmark import devices, estimates, formats, gates, intervals, last_release, store, tasks, toolchains
+from hallmark.config import ConfigError, Settings
+from hallmark.last_release import LastReleases, Released
 from hallmark.model_nodes import ModelNodes
 from hallmark.node import Node
 from hallmark.plan import Artifact
@@ -25,13 +31,25 @@ TEXTS = (1, 2, 4)  # times the samples that the options ask for
 JUDGES = tuple(f"hallmark.{name}" for name in ("bodies", "gates", "disturbance", "quantities", "tasks"))
 # The modules that decide a speed measurement, with those of its task and its format.
 MEASURES_SPEED = ("speed", "intervals", "host", "engine", "surroundings")
+COMPARES = (*MEASURES_SPEED, "against_release", "speed_jobs")  # with a release
+ATTEMPTS = range(intervals.ATTEMPTS)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Which measurements of an artifact the plan has: times the text, attempt of the speed, and of the speed against
+    the last release by target."""
+
+    more: int = 1
+    attempt: int = 0
+    releases: Mapping[str, int] = field(default_factory=dict)
 
 
 class ArtifactNodes:
     """Builds the nodes of artifacts from those of their models."""
 
-    def __init__(self, settings: Settings, models: ModelNodes) -> None:
-        self.settings, self.models = settings, models
+    def __init__(self, settings: Settings, models: ModelNodes, releases: LastReleases) -> None:
+        self.settings, self.models, self.releases = settings, models, releases
         self.config = settings.config
         # What this machine's kind is called in the keys of speed measurements.
         self.hardware_class = (
@@ -42,18 +60,35 @@ class ArtifactNodes:
         """The nodes of an artifact: its last measurements; what their verdicts leave open is planned once more."""
         details, subject = self.config.models[model], (model, format_name, variant)
         convert = self.models.convert(model, format_name, variant, details.formats[format_name][variant])
-        attempts, texts = range(intervals.ATTEMPTS), TEXTS if tasks.get(details.task).MORE else TEXTS[:1]
-        attempt = max(
-            (number for number in attempts if self._is_there(self._speed(subject, convert, number))), default=0
+        texts = TEXTS if tasks.get(details.task).MORE else TEXTS[:1]
+        found = Measured(
+            self._last(texts, partial(self._accuracy, subject, convert)),
+            self._last(ATTEMPTS, partial(self._speed, subject, convert)),
+            {
+                target: self._last(ATTEMPTS, partial(self._release, subject, target, convert))
+                for target in self._compared(subject)
+            },
         )
-        more = max((amount for amount in texts if self._is_there(self._accuracy(subject, convert, amount))), default=1)
-        made = self._artifact(subject, convert, attempt, more)
-        verdicts = [self._verdict(judge) for judge in made.judges.values()]
-        if any(verdict.get("short_of_samples") for verdict in verdicts) and 2 * more in texts:
-            return self._artifact(subject, convert, attempt, 2 * more)
-        if any(verdict.get("noisy") for verdict in verdicts) and attempt + 1 in attempts:
-            return self._artifact(subject, convert, attempt + 1, more)
-        return made
+        made = self._artifact(subject, convert, found)
+        verdicts = {target: self._verdict(judge) for target, judge in made.judges.items()}
+        wanted = self._wanted(found, verdicts, texts)
+        return made if wanted == found else self._artifact(subject, convert, wanted)
+
+    def _wanted(self, found: Measured, verdicts: Mapping[str, Mapping[str, Any]], texts: Iterable[int]) -> Measured:
+        """The measurements that open verdicts ask for: more text, and when nothing else is open another attempt."""
+        if any(verdict.get("short_of_samples") for verdict in verdicts.values()) and 2 * found.more in texts:
+            return replace(found, more=2 * found.more)
+        noisy = any(verdict.get("noisy") for verdict in verdicts.values())
+        releases = {
+            target: _next(attempt) if verdicts[target].get("release_noisy") else attempt
+            for target, attempt in found.releases.items()
+        }
+        return replace(found, attempt=_next(found.attempt) if noisy else found.attempt, releases=releases)
+
+    def _last(self, numbers: Iterable[int], make: Callable[[int], Node]) -> int:
+        """The largest of the numbers whose measurement is in the store, else the first."""
+        first, *others = numbers
+        return max((number for number in others if self._is_there(make(number))), default=first)
 
     def _is_there(self, node: Node) -> bool:
         return (Path(self.config.store) / node.place / store.READY).exists()
@@ -65,17 +100,24 @@ class ArtifactNodes:
         except (store.Damaged, OSError, ValueError):
             return {}
 
-    def _artifact(self, subject: Subject, convert: Node, attempt: int, more: int) -> Artifact:
+    def _artifact(self, subject: Subject, convert: Node, wanted: Measured) -> Artifact:
         model, format_name, variant = subject
         inspect = self._inspect(subject, convert)
-        accuracy, speed = self._accuracy(subject, convert, more), self._speed(subject, convert, attempt)
+        accuracy, speed = self._accuracy(subject, convert, wanted.more), self._speed(subject, convert, wanted.attempt)
         inputs = {"artifact": convert, "inspection": inspect, "accuracy": accuracy, "speed": speed}
+        releases = {name: self._release(subject, name, convert, attempt) for name, attempt in wanted.releases.items()}
         task = self.config.models[model].task
         judges = {
-            name: Node("judge", (*subject, name), self._policy(name, task, subject), JUDGES, inputs)
+            name: Node(
+                "judge",
+                (*subject, name),
+                self._policy(name, task, subject),
+                JUDGES,
+                inputs | ({"release": releases[name]} if name in releases else {}),
+            )
             for name in self._targets(subject)
         }
-        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, judges)
+        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, judges, releases)
 
     def _inspect(self, subject: Subject, convert: Node) -> Node:
         model, format_name, _ = subject
@@ -125,7 +167,7 @@ class ArtifactNodes:
                 "source": self.models.source(model),
             },
             toolchains={"worker": convert.toolchains["worker"], "torch": self.models.toolchain("torch")},
-            hints={"limits": self._speed_limits(subject, self.config.models[model].task)},
+            hints={"limits": self._limits(subject, self._targets(subject), "speed")},
             memory_mb=estimates.speed_memory(self.models.locked.models[model].facts),
             cpus=self.models.cpus,
         )
@@ -151,23 +193,74 @@ class ArtifactNodes:
             if candidate in target.candidates and (target.models is None or model in target.models)
         ]
 
-    def _speed_limits(self, subject: Subject, task: str) -> dict[str, list[float]]:
-        """Metric -> the limits that any target holds its speed to: when the measurement may end (`hallmark.speed`)."""
-        found: dict[str, set[float]] = {}
-        for name in self._targets(subject):
+    def _limits(self, subject: Subject, targets: Iterable[str], source: str) -> dict[str, list[float]]:
+        """Metric -> the limits that any of the targets holds it to, of the metrics from `source`. They say when a
+        measurement of speed may end (`hallmark.speed`)."""
+        task, found = self.config.models[subject[0]].task, dict[str, set[float]]()
+        known = tasks.metrics(task)
+        for name in targets:
             policy = self.settings.policies[self.settings.targets[name].policy]
             for metric, (limit, _) in gates.resolve(policy, task, "/".join(subject)).items():
-                if tasks.get(task).METRICS[metric].source == "speed":
+                if known[metric].source == source:
                     found.setdefault(metric, set()).add(limit.bound)
         return {metric: sorted(bounds) for metric, bounds in sorted(found.items())}
 
+    def _last_release(self, subject: Subject, target: str) -> Released | str | None:
+        """What a target's gates compare an artifact with, or why there is nothing; None where no gate compares."""
+        return self.releases.find(target, subject[0]) if self._limits(subject, [target], "release") else None
+
+    def _compared(self, subject: Subject) -> list[str]:
+        """The targets for which an artifact is measured against a release."""
+        return [name for name in self._targets(subject) if isinstance(self._last_release(subject, name), Released)]
+
+    def _release(self, subject: Subject, target: str, convert: Node, attempt: int) -> Node:
+        model, limits = subject[0], self._limits(subject, [target], "release")
+        released = self._last_release(subject, target)
+        assert isinstance(released, Released)  # see `_compared`
+        task, made = self.config.models[model].task, released.recipe
+        if made["task"] != task:
+            raise ConfigError(f"{released.folder}: was measured as {made['task']}, and {model} is a {task} model now")
+        what = {"artifact": released.digest, "bytes": released.bytes, "toolchain": released.toolchain}
+        recipe = {
+            "options": self.models.options(model, "SPEED"),
+            "hardware_class": self.hardware_class,
+            "threads": self.models.cpus,
+            "attempt": attempt,
+            "release": {**what, "format": made["format"], "variant": made["options"]},
+            "timed": any(metric != f"{tasks.RELEASE}size_ratio" for metric in limits),
+        }
+        own, folder = last_release.runtime(released, map(self.models.toolchain, toolchains.all_toolchains()))
+        runtime = formats.spec(made["format"]).runtime
+        return Node(
+            "measure_release",
+            (*subject, target),
+            self._measured(subject, convert) | recipe,
+            code=(*self._measuring(subject), *runtime, *(f"hallmark.{name}" for name in COMPARES)),
+            inputs={"artifact": convert, "reference": self.models.reference(model)},
+            toolchains={"worker": convert.toolchains["worker"], **({"released": own} if own else {})},
+            hints={"limits": limits, "bundle": str(released.folder.absolute()), "toolchain": str(folder)},
+            memory_mb=estimates.speed_memory(self.models.locked.models[model].facts),
+            disk_mb=released.bytes // estimates.MB + 1,
+            cpus=self.models.cpus,
+        )
+
     def _policy(self, target: str, task: str, subject: Subject) -> dict[str, Any]:
-        details = self.settings.targets[target]
+        details, released = self.settings.targets[target], self._last_release(subject, target)
         resolved = gates.resolve(self.settings.policies[details.policy], task, "/".join(subject))
+        if isinstance(released, Released):
+            compared = {"name": released.release, "subject": released.subject, "artifact": released.digest}
+        else:
+            compared = {"absent": released} if released else {}
         return {
             "target": target,
             "task": task,
             "device": details.device,
             "present": devices.present(details.device),
             "gates": gates.as_json(resolved),
+            **({"release": compared} if compared else {}),
         }
+
+
+def _next(attempt: int) -> int:
+    """The attempt after one, or the last of all."""
+    return min(attempt + 1, ATTEMPTS[-1])

@@ -1,11 +1,11 @@
 """What each rule that writes a store entry does: the function with the rule's name. Schedules and stores nothing.
 
-Each gets a `jobs.Job`, writes files into its draft and returns notes for the manifest.
+Each gets a `jobs.Job`, writes files into its draft and returns notes for the manifest. Those that measure speed are in
+`speed_jobs`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,13 @@ from hallmark import formats, progress, records, tasks, toolchains
 from hallmark.jobs import Job
 from hallmark.launcher import launch
 from hallmark.once import machine
-from hallmark.surroundings import worker_env
+from hallmark.speed_jobs import measure_release, measure_speed
 
 # The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
 if TYPE_CHECKING:
     from hallmark import report as reports
-    from hallmark.engine import Command
+
+MEASURED = ("accuracy", "speed", "release")  # the roles of measurements; the last only where a gate asks for it
 
 
 def fetch(job: Job) -> Mapping[str, Any]:
@@ -50,7 +51,7 @@ def lint(job: Job) -> Mapping[str, Any]:
         return compared
 
     found = report.of_folder(source, allowed, compare)
-    _write_json(job, "lint.json", found)
+    job.write_json("lint.json", found)
     findings.refuse(job.subject, found)
     return {}
 
@@ -78,14 +79,14 @@ def inspect(job: Job) -> Mapping[str, Any]:
     artifact, recipe = job.inputs["artifact"], job.recipe
     source = job.inputs["source"].files
     found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
-    _write_json(job, records.INSPECTION, records.inspection(job, found))
+    job.write_json(records.INSPECTION, records.inspection(job, found))
     return {}
 
 
 def reference(job: Job) -> Mapping[str, Any]:
     """What the source answers on the evaluation data."""
     paths = {role: str(entry.files) for role, entry in job.inputs.items()}
-    return _work(job, "reference", task=job.recipe["task"], **paths, options=_with_code(job, job.recipe["options"]))
+    return _work(job, "reference", task=job.recipe["task"], **paths, options=job.source_options(job.recipe["options"]))
 
 
 def measure_accuracy(job: Job) -> Mapping[str, Any]:
@@ -103,33 +104,8 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
         options=recipe["options"],
     )
     conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
-    _write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
+    job.write_json(records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
     return notes
-
-
-def measure_speed(job: Job) -> Mapping[str, Any]:
-    """An artifact and its source in turns; nothing else runs meanwhile."""
-    from hallmark import speed
-
-    recipe = job.recipe
-    options = {**recipe["options"], "threads": recipe["threads"]}
-    common = {"action": "serve", "task": recipe["task"], "options": options}
-    files = str(job.inputs["artifact"].files)
-    artifact = _engine(
-        job, "worker", {**common, "format": recipe["format"], "variant": recipe["variant"], "files": files}
-    )
-    asked = {**common, "source": str(job.inputs["source"].files), "options": _with_code(job, options)}
-    source = _engine(job, "torch", asked)
-    reference_files = job.inputs["reference"].files
-    limits = job.node["hints"]["limits"]
-    with machine(toolchains.cache_folder(), alone=True):
-        metrics, samples, conditions = speed.measure(
-            artifact, source, recipe["task"], reference_files, options, job.log, limits
-        )
-    conditions |= {"hardware_class": recipe["hardware_class"], "attempt": recipe["attempt"]}
-    _write_json(job, "samples.json", samples)
-    _write_json(job, records.MEASUREMENT, records.measurement(job, "speed", metrics, conditions))
-    return {}
 
 
 def judge(job: Job) -> Mapping[str, Any]:
@@ -138,17 +114,19 @@ def judge(job: Job) -> Mapping[str, Any]:
 
     recipe, artifact = job.recipe, job.inputs["artifact"]
     *subject, target = job.node["subject"]
+    kinds = [kind for kind in MEASURED if kind in job.inputs]
     verdict = gates.judge(
         "/".join(subject),
         target,
         gates.from_json(recipe["gates"]),
-        [job.inputs[kind].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
+        [job.inputs[kind].json(records.MEASUREMENT) for kind in kinds],
         job.inputs["inspection"].json(records.INSPECTION),
         artifact.digest,
-        metrics=tasks.get(recipe["task"]).METRICS,
+        metrics=tasks.metrics(recipe["task"]),
         device_available=recipe["present"],
+        last_release=recipe.get("release"),
     )
-    _write_json(job, "verdict.json", verdict)
+    job.write_json("verdict.json", verdict)
     return {}
 
 
@@ -158,7 +136,7 @@ def select(job: Job) -> Mapping[str, Any]:
 
     model, target = job.node["subject"]
     verdicts = {candidate: entry.json("verdict.json") for candidate, entry in job.inputs.items()}
-    _write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
+    job.write_json("selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
     return {}
 
 
@@ -179,6 +157,7 @@ def bundle(job: Job) -> Mapping[str, Any]:
     if name:
         artifact = job.inputs[f"{name}/artifact"]
         made, task = artifact.manifest["components"], job.recipe["task"]
+        measured = [f"{name}/{kind}" for kind in MEASURED]
         adapter, options = formats.get(name.partition("/")[0]), made["recipe"]["options"]
         found, base = job.inputs["lint"].json("lint.json"), job.recipe["bases"][name]
         report.refuse_artifact(f"{job.subject}: {name}", found, adapter.SPEC, base, task, options)
@@ -196,8 +175,8 @@ def bundle(job: Job) -> Mapping[str, Any]:
             },
             components=made,
             inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
-            measurements=[job.inputs[f"{name}/{kind}"].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
-            metrics=tasks.get(task).METRICS,
+            measurements=[job.inputs[role].json(records.MEASUREMENT) for role in measured if role in job.inputs],
+            metrics=tasks.metrics(task),
         )
     bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])
     return {}
@@ -219,7 +198,7 @@ def report(job: Job) -> Mapping[str, Any]:
         missing=recipe["missing"],
         verdicts=[job.inputs[role].json("verdict.json") for role in sorted(job.inputs) if "/judge/" in role],
         selections=[job.inputs[role].json("selection.json") for role in job.inputs if role.endswith("/select")],
-        metrics={model["task"]: tasks.get(model["task"]).METRICS for model in recipe["models"]},
+        metrics={model["task"]: tasks.metrics(model["task"]) for model in recipe["models"]},
         times={model["task"]: tasks.get(model["task"]).TIMES for model in recipe["models"]},
     )
     (job.draft.files / "index.html").write_text(reports.build(inputs), encoding="utf-8")
@@ -233,6 +212,8 @@ def _reported(job: Job, name: str) -> reports.Artifact:
     converted, speeds = job.inputs[f"{name}/convert"], job.inputs[f"{name}/speed"]
     notes = converted.manifest["notes"]
     model, format_name, variant = name.split("/")
+    # Against releases first: the others' numbers have other names, and of two targets' the first one's is shown.
+    against = [entry for role, entry in sorted(job.inputs.items(), reverse=True) if role.startswith(f"{name}/release/")]
     return reports.Artifact(
         model=model,
         format=format_name,
@@ -243,14 +224,9 @@ def _reported(job: Job, name: str) -> reports.Artifact:
         recipe=converted.manifest["components"]["recipe"]["options"],
         notes=notes["result"],
         inspection=job.inputs[f"{name}/inspect"].json(records.INSPECTION),
-        measurements=[job.inputs[f"{name}/accuracy"].json(records.MEASUREMENT), speeds.json(records.MEASUREMENT)],
+        measurements=[entry.json(records.MEASUREMENT) for entry in (*against, job.inputs[f"{name}/accuracy"], speeds)],
         samples=speeds.json("samples.json"),
     )
-
-
-def _with_code(job: Job, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a worker that opens the source: where the model's own code is allowed, they say so."""
-    return {**options, "remote_code": True} if job.recipe.get("allow_remote_code") else dict(options)
 
 
 def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
@@ -268,25 +244,10 @@ def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
         )
 
 
-def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
-    """The command that starts one engine of a speed measurement."""
-    from hallmark.engine import Command
-
-    folder, scratch = Path(job.node["toolchains"][toolchain]), job.draft.scratch(toolchain)
-    asked = scratch / "request.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
-    argv = [str(folder / "bin/python"), "-m", "hallmark.worker", str(asked), str(scratch / "response.json")]
-    return Command(argv, worker_env(folder, request["options"]["threads"], scratch))
-
-
-def _write_json(job: Job, name: str, content: Any) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    (job.draft.files / name).write_text(text + "\n", encoding="utf-8")
-
-
 BODIES: Mapping[str, Callable[[Job], Mapping[str, Any]]] = {
     body.__name__: body
     for body in (
-        fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, judge, select, bundle, report,
+        fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, measure_release, judge, select,
+        bundle, report,
     )
 }  # fmt: skip

@@ -103,10 +103,15 @@ class Target(Section):
 
 
 class Release(Section):
-    """How a release is named."""
+    """How a release is named, and which earlier one it is compared with."""
 
     version: str = Field(
         "0", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Version in the release folder's name"
+    )
+    against: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*-[0-9a-f]{8}$",
+        description="Folder of the release that `release_*` gates compare with; default: the last before this version",
     )
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hallmark import datasets, devices, formats, gates, tasks
+from hallmark import datasets, devices, formats, policy_checks, tasks
 from hallmark.gates import no_such
 
 if TYPE_CHECKING:
@@ -109,13 +109,13 @@ def of_targets(settings: Settings) -> list[str]:
                 problems.append(f"{place}.candidates: {no_such('format', format_name, formats.names())}")
             elif candidate not in built:
                 problems.append(f"{place}.candidates: {no_such('artifact', candidate, built)}; no model builds it")
-    known = gates.Known(
-        metrics={task: tasks.get(task).METRICS for task in tasks.names()},
+    known = policy_checks.Known(
+        metrics={task: tasks.metrics(task) for task in tasks.names()},
         models={name: model.task for name, model in models.items()},
         formats=_built(models.values()),
     )
     for name, policy in settings.policies.items():
-        problems += gates.check_policy(policy, known, f"policies.{name}")
+        problems += policy_checks.check_policy(policy, known, f"policies.{name}")
         problems += _check_directions(policy, f"policies.{name}")
     return problems
 
@@ -133,7 +133,7 @@ def _check_directions(policy: Gates, where: str) -> list[str]:
     """Limits that are the wrong way round, which would let through what they are there to stop."""
     problems = []
     for task, patterns in policy.items():
-        known = tasks.get(task).METRICS if task in tasks.names() else {}
+        known = tasks.metrics(task) if task in tasks.names() else {}
         for pattern, limits in patterns.items():
             for metric, limit in limits.items():
                 better = known[metric].better if metric in known else ""

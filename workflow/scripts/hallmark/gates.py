@@ -17,8 +17,7 @@ Each metric is looked up by itself: a pattern that names one metric leaves the o
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,8 @@ from hallmark.tasks import Metric
 ANY = "*"
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Word = Literal["pass", "fail", "inconclusive", "not_run"]
+NOT_APPLICABLE = "not_applicable"  # of a gate alone: there is nothing to compare with
+TIMED = ("speed", "release")  # sources of metrics that are measured on a clock
 
 
 class Limit(BaseModel):
@@ -72,15 +73,6 @@ Policy = Mapping[str, Mapping[str, Mapping[str, Limit]]]
 Resolved = Mapping[str, tuple[Limit, str]]
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a policy may name: metrics by task, the task of each model, the variants of each format."""
-
-    metrics: Mapping[str, Collection[str]]
-    models: Mapping[str, str]
-    formats: Mapping[str, Collection[str]]
-
-
 def patterns(subject: str) -> list[str]:
     """The patterns that match `model/format/variant`, the most specific first (the table above)."""
     parts = subject.split("/")
@@ -114,45 +106,12 @@ def policy_digest(resolved: Resolved) -> str:
     return digest.of_value(as_json(resolved))
 
 
-def check_policy(policy: Policy, known: Known, where: str = "gates") -> list[str]:
-    """What the policy names that does not exist, one line each: the key, the name, the alternatives."""
-    problems = []
-    for task, by_pattern in policy.items():
-        if task not in known.metrics:
-            problems.append(f"{where}: {no_such('task', task, known.metrics)}")
-            continue
-        have = known.metrics[task]
-        for pattern, limits in by_pattern.items():
-            found = _check_pattern(pattern, task, known)
-            found += [no_such(f"metric of {task}", metric, have) for metric in limits if metric not in have]
-            problems += [f"{where}.{task}.{pattern}: {problem}" for problem in found]
-    return problems
-
-
 def no_such(noun: str, given: str, have: Iterable[str]) -> str:
     """`no variant 'q8', have f16, q4_k_m, q8_0 (did you mean q8_0?)`."""
     known = sorted(have)
     close = get_close_matches(given, known, 1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return f"no {noun} {given!r}, have {', '.join(known) or 'none'}{hint}"
-
-
-def _check_pattern(pattern: str, task: str, known: Known) -> list[str]:
-    parts = pattern.split("/")
-    if len(parts) != 3 or not all(parts):
-        return [f"a pattern is model/format/variant, each a name or {ANY!r}, for example {ANY}/gguf/{ANY}"]
-    model, family, variant = parts
-    problems = []
-    if model != ANY and model not in known.models:
-        problems.append(no_such("model", model, known.models))
-    elif model != ANY and known.models[model] != task:
-        problems.append(f"{model} is a {known.models[model]} model, so this gate never applies")
-    if family != ANY and family not in known.formats:
-        return [*problems, no_such("format", family, known.formats)]
-    have = known.formats[family] if family != ANY else {name for names in known.formats.values() for name in names}
-    if variant != ANY and variant not in have:
-        problems.append(no_such("variant" if family == ANY else f"{family} variant", variant, have))
-    return problems
 
 
 def judge(
@@ -165,40 +124,65 @@ def judge(
     *,
     metrics: Mapping[str, Metric],
     device_available: bool = True,
+    last_release: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The verdict on an artifact for a target, as JSON. Never raises for a bad number: that is a failed gate.
 
-    `measurements` (accuracy, speed) and `inspection` are as their files hold them, `artifact` is the tree digest of
-    the artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
-    artifact that no gate applies to fails. `noisy` says that a new speed measurement could settle it: all that keeps
-    it from passing are speed gates that are inconclusive. `short_of_samples` says that more text could help: nothing
-    fails, and an accuracy gate that it could narrow is inconclusive.
+    `measurements` (accuracy, speed, and release where a gate asks for it) and `inspection` are as their files hold
+    them, `artifact` is the tree digest of the artifact's files, `metrics` are the task's. What was measured on another
+    artifact counts as not measured. An artifact that no gate applies to fails. `last_release` is what the plan found to
+    compare with, {"absent": why} where there is nothing.
     """
     found = {**_inspected(inspection, artifact), **_measured(measurements, artifact)}
-    noise = disturbance.of(_speed_conditions(measurements, artifact))
+    conditions = {kind: _conditions(measurements, artifact, kind) for kind in TIMED}
+    noise = {kind: disturbance.of(of_kind) for kind, of_kind in conditions.items()}
+    needless = _needless(last_release, conditions["release"])
     judged = [
-        _judge_gate(name, *gate, found.get(name), metrics.get(name), noise, device_available)
+        _judge_gate(name, *gate, found.get(name), metrics.get(name), noise, device_available, needless)
         for name, gate in resolved.items()
     ]
     word = _overall(judged, device_available)
-    open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
     return {
         "subject": subject,
         "target": target,
         "verdict": word,
         "artifact": artifact,
         "policy": policy_digest(resolved),
-        "noisy": word == "inconclusive"
-        and all(_is_from("speed", gate, metrics) and gate["low"] is not None for gate in open_gates),
-        "short_of_samples": word == "inconclusive"
-        and any(_is_from("accuracy", gate, metrics) and metrics[gate["metric"]].grows for gate in open_gates),
+        **_settled_by(judged if word == "inconclusive" else [], metrics),
         "why": _why(judged, target, word),
+        **({"last_release": last_release} if last_release else {}),
         "gates": judged,
     }
 
 
-def _is_from(source: str, gate: Mapping[str, Any], metrics: Mapping[str, Metric]) -> bool:
-    return gate["metric"] in metrics and metrics[gate["metric"]].source == source
+def _is_from(gate: Mapping[str, Any], metrics: Mapping[str, Metric], *sources: str) -> bool:
+    return gate["metric"] in metrics and metrics[gate["metric"]].source in sources
+
+
+def _settled_by(judged: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metric]) -> dict[str, bool]:
+    """What could settle an inconclusive verdict, from its gates.
+
+    `noisy`: a new speed measurement; all that keeps it from passing are timed gates that are inconclusive, one at least
+    of speed. `release_noisy`: the same of the measurement against the last release. `short_of_samples`: more text;
+    nothing fails, and an accuracy gate that it could narrow is inconclusive.
+    """
+    open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
+    timed = all(_is_from(gate, metrics, *TIMED) and gate["low"] is not None for gate in open_gates)
+    grow = [gate for gate in open_gates if gate["metric"] in metrics and metrics[gate["metric"]].grows]
+    return {
+        "noisy": timed and any(_is_from(gate, metrics, "speed") for gate in open_gates),
+        "release_noisy": timed and any(_is_from(gate, metrics, "release") for gate in open_gates),
+        "short_of_samples": any(_is_from(gate, metrics, "accuracy") for gate in grow),
+    }
+
+
+def _needless(last_release: Mapping[str, Any] | None, conditions: Mapping[str, Any]) -> str:
+    """Why gates against the last release do not apply, or ''."""
+    if last_release and "absent" in last_release:
+        return str(last_release["absent"])
+    if last_release and conditions.get("release", {}).get("same"):
+        return f"it is the artifact of release {last_release['name']}, run by the same toolchain"
+    return ""
 
 
 def _inspected(inspection: Mapping[str, Any], artifact: str) -> dict[str, Any]:
@@ -213,8 +197,8 @@ def _measured(measurements: Sequence[Mapping[str, Any]], artifact: str) -> dict[
     return {name: estimate for measurement in own for name, estimate in measurement.get("metrics", {}).items()}
 
 
-def _speed_conditions(measurements: Sequence[Mapping[str, Any]], artifact: str) -> Mapping[str, Any]:
-    own = (one for one in measurements if one.get("kind") == "speed" and one.get("artifact") == artifact)
+def _conditions(measurements: Sequence[Mapping[str, Any]], artifact: str, kind: str) -> Mapping[str, Any]:
+    own = (one for one in measurements if one.get("kind") == kind and one.get("artifact") == artifact)
     return next((measurement["conditions"] for measurement in own if "conditions" in measurement), {})
 
 
@@ -224,14 +208,17 @@ def _judge_gate(
     pattern: str,
     estimate: Any,
     known: Metric | None,
-    noise: Disturbance,
+    noises: Mapping[str, Disturbance],
     device_available: bool,
+    needless: str,
 ) -> dict[str, Any]:
     unit = known.unit if known else ""
     gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
     gate |= {"value": None, "low": None, "high": None}
     if not device_available:
         return gate | {"verdict": "not_run", "why": f"{metric} not measured: no such device here ({pattern})"}
+    if needless and known and known.source == "release":
+        return gate | {"verdict": NOT_APPLICABLE, "why": f"{metric} does not apply: {needless} ({pattern})"}
     if estimate is None:
         return gate | {"verdict": "fail", "why": f"{metric} was not measured on this artifact ({pattern})"}
     problem = _problem(estimate)
@@ -243,6 +230,7 @@ def _judge_gate(
     numbers = {name: float(estimate[name]) for name in ("value", "low", "high")}
     gate |= numbers | {"unit": estimate.get("unit") or unit}
     word = limit.compare(numbers["low"], numbers["high"])
+    noise = noises[known.source] if known and known.timed else Disturbance()
     if known and known.timed and word != limit.compare(*noise.widen(numbers["low"], numbers["high"], known)):
         return gate | {"verdict": "inconclusive", "why": f"{_reason(gate, limit, word)}, but {noise.why}"}
     return gate | {"verdict": word, "why": _reason(gate, limit, word)}
@@ -270,7 +258,7 @@ def _has_no_interval(estimate: Mapping[str, Any]) -> bool:
 def _overall(judged: Sequence[Mapping[str, Any]], device_available: bool) -> Word:
     if not device_available:
         return "not_run"
-    words = {gate["verdict"] for gate in judged}
+    words = {gate["verdict"] for gate in judged} - {NOT_APPLICABLE}
     if not words or "fail" in words:
         return "fail"
     return "inconclusive" if "inconclusive" in words else "pass"
@@ -280,10 +268,12 @@ def _why(judged: Sequence[Mapping[str, Any]], target: str, word: Word) -> str:
     """One line: what decided. All reasons of the deciding kind, in the order of the gates."""
     if word == "not_run":
         return f"no device for {target} here"
-    if not judged:
-        return "no gate applies, and what is not judged is not released"
+    needless = [gate["why"] for gate in judged if gate["verdict"] == NOT_APPLICABLE]
+    count = len(judged) - len(needless)
+    if not count:
+        return "; ".join(["no gate applies, and what is not judged is not released", *needless])
     if word == "pass":
-        return f"{len(judged)} of {len(judged)} gates passed"
+        return "; ".join([f"{count} of {count} gates passed", *needless])
     return "; ".join(gate["why"] for gate in judged if gate["verdict"] == word)
 
 

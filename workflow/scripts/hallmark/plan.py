@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Artifact:
     accuracy: Node
     speed: Node
     judges: Mapping[str, Node]  # by target
+    releases: Mapping[str, Node] = field(default_factory=dict)  # speed against the last release, by target
 
     @property
     def name(self) -> str:
@@ -110,4 +111,5 @@ class Plan:
 
 def _shown_by(role: str) -> str:
     """What an input of the report is about: `model/format/variant`, or `model/target` for a selection."""
-    return role.rpartition("/")[0] if "/judge/" not in role else role.rpartition("/judge/")[0]
+    by_target = next((part for part in ("/judge/", "/release/") if part in role), "/")
+    return role.rpartition(by_target)[0]

@@ -17,12 +17,15 @@ from hallmark import (
     formats,
     lock,
     lock_checks,
+    release,
     report,
     sources,
     templates,
+    upkeep,
 )
 from hallmark.artifact_nodes import ArtifactNodes
 from hallmark.config import ConfigError, Settings, parse
+from hallmark.last_release import LastReleases
 from hallmark.model_nodes import ModelNodes
 from hallmark.node import Node
 from hallmark.plan import Artifact, Choice, Plan
@@ -48,7 +51,9 @@ class Planner:
         self.settings, self.locked = settings, locked
         self.config = settings.config
         self.models = ModelNodes(settings.config, locked)
-        self.artifacts = ArtifactNodes(settings, self.models)
+        named = settings.config.release
+        releases = LastReleases(release.FOLDER, named.version, named.against, upkeep.STATE / "digests.sqlite")
+        self.artifacts = ArtifactNodes(settings, self.models, releases)
 
     def plan(self) -> Plan:
         """Everything to be. Raises ConfigError when the lock does not fit the config."""
@@ -99,6 +104,8 @@ class Planner:
                 f"{artifact.candidate}/accuracy": artifact.accuracy,
                 f"{artifact.candidate}/speed": artifact.speed,
             }
+            if target in artifact.releases:
+                inputs[f"{artifact.candidate}/release"] = artifact.releases[target]
         details = self.config.models[model]
         bundled = Node(
             "bundle",
@@ -121,7 +128,8 @@ class Planner:
         for artifact in artifacts:
             for role in ("convert", "inspect", "accuracy", "speed"):
                 inputs[f"{artifact.name}/{role}"] = getattr(artifact, role)
-            inputs |= {f"{artifact.name}/judge/{target}": judge for target, judge in artifact.judges.items()}
+            for role, by_target in (("judge", artifact.judges), ("release", artifact.releases)):
+                inputs |= {f"{artifact.name}/{role}/{target}": node for target, node in by_target.items()}
         inputs |= {f"{choice.model}/{choice.target}/select": choice.select for choice in choices}
         recipe = {
             "title": "Hallmark",

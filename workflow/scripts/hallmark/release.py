@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hallmark import bundle, digest, store
+from hallmark import bundle, digest, gates, store, tasks
 from hallmark.release_checks import INDEX, INDEX_TABLE, check_bundle
 from hallmark.templates import render
 
 VERSION = 1
 FOLDER = Path("artifacts/releases")
 LATEST = "latest"
+AFTER = "after"  # in an index: the release that `latest` pointed to before, None for the first one of all
 PARTIAL = ".partial-"
 
 
@@ -118,10 +119,15 @@ def _check_verdict(offer: Offer, manifest: Mapping[str, Any]) -> list[str]:
         problems.append(
             f"judged by policy {verdict['policy'][:12]}, the current one is {offer.policies[candidate][:12]}"
         )
-    words = [verdict["verdict"], *(gate["verdict"] for gate in verdict["gates"])]
-    if len(words) == 1 or set(words) != {"pass"}:
+    # A gate on a ratio to the last release does not apply where there is none, or where it is this very artifact.
+    words = [gate["verdict"] for gate in verdict["gates"] if not _needs_no_number(gate)]
+    if not words or {verdict["verdict"], *words} != {"pass"}:
         problems.append(f"its verdict is {verdict['verdict']}: {verdict['why']}")
     return problems
+
+
+def _needs_no_number(gate: Mapping[str, Any]) -> bool:
+    return bool(gate["verdict"] == gates.NOT_APPLICABLE and gate["metric"].startswith(tasks.RELEASE))
 
 
 def _publish(source: Path, release: Path, entry: Mapping[str, Any]) -> None:
@@ -179,6 +185,7 @@ def _record(release: Path, entry: Mapping[str, Any], kind: str) -> None:
     if (release / INDEX).exists():
         index |= json.loads((release / INDEX).read_text(encoding="utf-8"))
     if kind == "published":
+        index = {**index, **_begun_after(release)} if not index["published"] else index
         index["refused"] = [other for other in index["refused"] if _place_of(other) != _place_of(entry)]
     others = [other for other in index[kind] if _place_of(other) != _place_of(entry)]
     index[kind] = sorted([*others, entry], key=_place_of)
@@ -186,6 +193,16 @@ def _record(release: Path, entry: Mapping[str, Any], kind: str) -> None:
     index["table"] = hashlib.sha256(table.encode()).hexdigest()
     _replace(release / INDEX_TABLE, table)
     _replace(release / INDEX, json.dumps(index, indent=1, ensure_ascii=False) + "\n")
+
+
+def _begun_after(release: Path) -> dict[str, str | None]:
+    """What an index says of the release before this one, as its first bundle is published (see `last_release`)."""
+    link = release.with_name(LATEST)
+    if link.is_symlink():
+        before = link.readlink().name
+        return {AFTER: before} if before != release.name else {}
+    others = [path for path in release.parent.glob(f"*/*/*/{bundle.MANIFEST}") if release not in path.parents]
+    return {} if others else {AFTER: None}
 
 
 def _place_of(entry: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hallmark import charts, figures, quantities
+from hallmark.gates import NOT_APPLICABLE
 from hallmark.tasks import Metric
 from hallmark.templates import render
 
 TEMPLATES = ("report.html.j2", "report.css.j2", "report.js.j2")
 Cell = dict[str, Any]
 ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "≈", "not_run": "–"}
+NEEDLESS = "does not apply"  # in the place of the number that such a gate has not
 BY_SIZE = (quantities.SECONDS, quantities.BYTES)  # units that change with the number, so no heading can name them
 WORDS = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive", "not_run": "not run"}
 
@@ -110,7 +112,8 @@ def _choice(inputs: Inputs, selection: Mapping[str, Any]) -> dict[str, Any]:
     gates = []
     for gate in (gate for verdict in mine for gate in verdict["gates"]):
         value, interval, unit = quantities.parts(gate)
-        text = {"text": f"{value} {unit}".strip(), "interval": interval}
+        needless = gate["verdict"] == NOT_APPLICABLE
+        text = {"text": NEEDLESS if needless else f"{value} {unit}".strip(), "interval": interval}
         gates.append({**gate, **text, "bound": quantities.limit(gate["limit"], gate["unit"])})
     return {**selection, "bytes": found.bytes if found else None, "gates": gates}
 
@@ -192,7 +195,7 @@ def _cell(artifact: Artifact, name: str, metric: Metric, verdicts: Sequence[Mapp
     """One number: value and interval as text without the unit, how it sorts, and what the gates say of it."""
     gates = [gate for verdict in verdicts for gate in verdict["gates"] if gate["metric"] == name]
     words = [gate["verdict"] for gate in gates]
-    worst = next((word for word in ("fail", "inconclusive", "not_run", "pass") if word in words), "")
+    worst = next((word for word in ("fail", "inconclusive", "not_run", "pass", NOT_APPLICABLE) if word in words), "")
     limits = dict.fromkeys(quantities.limit(gate["limit"], metric.unit) for gate in gates)
     value = _value(artifact, name)
     exact = {"value": value, "low": value, "high": value, "unit": metric.unit}

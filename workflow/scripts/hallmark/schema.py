@@ -67,7 +67,7 @@ def _metrics(task: str) -> str:
     rows = [f"| metric of `{task}` | unit | better | from | meaning |", "|---|---|---|---|---|"]
     rows += [
         f"| `{name}` | {metric.unit} | {metric.better} | {metric.source} | {metric.meaning} |"
-        for name, metric in tasks.get(task).METRICS.items()
+        for name, metric in tasks.metrics(task).items()
     ]
     return "\n".join(rows)
 

@@ -16,6 +16,8 @@ A task is one module of this package with
     speed(artifact, source, error) -> {metric: ...}   from the samples of both sides (lists of dicts of seconds); the
                                                 intervals may miss with the chance `error`
 
+Its ratios to the source are measured against the last release too, where a policy asks for it: `metrics` adds those.
+
 A Runner is what an adapter's `open` yields. Its methods by task:
 
     causal-lm            encode(text, special=True) -> list[int]     the artifact's own tokenizer; special: BOS and such
@@ -42,7 +44,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Literal
@@ -56,7 +58,7 @@ class Metric:
     `grows`: more text gives it a narrower interval.
     """
 
-    source: Literal["accuracy", "speed", "inspect"]
+    source: Literal["accuracy", "speed", "release", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
@@ -95,6 +97,10 @@ INSPECTED = {
 }
 
 
+RELEASE = "release_"  # begins the names of the ratios to the last release
+RELEASE_SIZE = Metric("release", "", "higher", "size of the last release's files over the artifact's")
+
+
 @dataclass(frozen=True)
 class Option:
     """One setting of how a task is measured: its default, what it means, and the least that makes sense."""
@@ -125,3 +131,14 @@ def get(name: str) -> ModuleType:
     if name not in _modules():
         raise KeyError(f"no task {name!r}, have {', '.join(names())}")
     return _modules()[name]
+
+
+def metrics(name: str) -> dict[str, Metric]:
+    """Every number that a task's artifacts can be gated on: its own, and those against the last release."""
+    own: dict[str, Metric] = get(name).METRICS
+    ratios = {
+        f"{RELEASE}{metric}": replace(known, source="release", meaning=known.meaning.replace("source", "last release"))
+        for metric, known in own.items()
+        if known.source == "speed" and known.unit == ""
+    }
+    return {**own, **ratios, f"{RELEASE}size_ratio": RELEASE_SIZE}
