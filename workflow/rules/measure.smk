@@ -1,5 +1,6 @@
 """
-Runs each artifact and its source on the same inputs: accuracy, and speed. Numbers with their conditions, no judgement.
+Runs each artifact and its source on the same inputs: accuracy, and speed; and an artifact under MLPerf LoadGen's traffic
+where the config asks for it. Numbers with their conditions, no judgement.
 INPUTS:
     artifact   = <store>/convert/{model}/{format}/{variant}/{key}/files/
     checkpoint = <store>/fetch/{model}/weights/{key}/files/
@@ -8,6 +9,7 @@ OUTPUTS:
     reference  = <store>/reference/{model}/{key}/files/
     accuracy   = <store>/measure_accuracy/{model}/{format}/{variant}/{key}/files/measurement.json
     speed      = <store>/measure_speed/{model}/{format}/{variant}/{key}/files/measurement.json
+    traffic    = <store>/measure_loadgen/{model}/{format}/{variant}/{key}/files/measurement.json
 """
 
 
@@ -67,6 +69,27 @@ rule measure_speed:
         disk_mb=disk_of("measure_speed"),
     params:
         node=node_of("measure_speed"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_loadgen:
+    input:
+        inputs_of("measure_loadgen"),
+    output:
+        ready="<store>/measure_loadgen/{model}/{format}/{variant}/{key}/ready",
+    log:
+        "<logs>/measure_loadgen/{model}/{format}/{variant}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    # Alone on the machine, like measure_speed.
+    threads: workflow.cores or usable_cpus()
+    resources:
+        mem_mb=memory_of("measure_loadgen"),
+        disk_mb=disk_of("measure_loadgen"),
+    params:
+        node=node_of("measure_loadgen"),
         settings=SETTINGS,
     script:
         "../scripts/entry.py"

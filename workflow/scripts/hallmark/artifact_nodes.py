@@ -1,16 +1,18 @@
-"""The nodes of one artifact after its conversion: inspection, accuracy, speed, and a verdict for each target.
+"""The nodes of one artifact after its conversion: inspection, measurements, and a verdict for each target.
 
 What an open verdict asks for is planned here. All that is read from the store is which measurements are there, the last
 of which counts, and whether a verdict on them is open, because then the next run measures again. A speed that was too
-noisy to judge is measured once more. An accuracy whose interval lies across a limit is measured on twice the text, up
-to the last of TEXTS: by attempts of the plan and not inside a measurement, for which the source would have to answer as
-much text as the closest call might need, for every model and beforehand. An interval is then looked at up to three
-times, on samples that hold the earlier ones, so a wrong verdict is twice as likely (simulated: 5.7 % instead of 2.6 %).
+noisy to judge is measured once more, and so are LoadGen's scenarios. An accuracy whose interval lies across a limit is
+measured on twice the text, up to the last of TEXTS: by attempts of the plan and not inside a measurement, for which the
+source would have to answer as much text as the closest call might need, for every model and beforehand. An interval is
+then looked at up to three times, on samples that hold the earlier ones, so a wrong verdict is twice as likely
+(simulated: 5.7 % instead of 2.6 %).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ TEXTS = (1, 2, 4)  # times the samples that the options ask for
 JUDGES = tuple(f"hallmark.{name}" for name in ("bodies", "gates", "disturbance", "quantities", "tasks"))
 # The modules that decide a speed measurement, with those of its task and its format.
 MEASURES_SPEED = ("speed", "intervals", "host", "engine", "surroundings")
+MEASURES_LOADGEN = ("loadgen", "loadgen_jobs", "loadgen_results", "intervals", "host", "engine", "surroundings")
+ATTEMPTS = range(intervals.ATTEMPTS)
 
 
 class ArtifactNodes:
@@ -42,21 +46,25 @@ class ArtifactNodes:
         """The nodes of an artifact: its last measurements; what their verdicts leave open is planned once more."""
         details, subject = self.config.models[model], (model, format_name, variant)
         convert = self.models.convert(model, format_name, variant, details.formats[format_name][variant])
-        attempts, texts = range(intervals.ATTEMPTS), TEXTS if tasks.get(details.task).MORE else TEXTS[:1]
-        attempt = max(
-            (number for number in attempts if self._is_there(self._speed(subject, convert, number))), default=0
-        )
-        more = max((amount for amount in texts if self._is_there(self._accuracy(subject, convert, amount))), default=1)
-        made = self._artifact(subject, convert, attempt, more)
+        texts = TEXTS if tasks.get(details.task).MORE else TEXTS[:1]
+        attempt = self._last(ATTEMPTS, partial(self._speed, subject, convert))
+        traffic = self._last(ATTEMPTS, partial(self._loadgen, subject, convert))
+        more = self._last(texts, partial(self._accuracy, subject, convert))
+        made = self._artifact(subject, convert, more, attempt, traffic)
         verdicts = [self._verdict(judge) for judge in made.judges.values()]
         if any(verdict.get("short_of_samples") for verdict in verdicts) and 2 * more in texts:
-            return self._artifact(subject, convert, attempt, 2 * more)
-        if any(verdict.get("noisy") for verdict in verdicts) and attempt + 1 in attempts:
-            return self._artifact(subject, convert, attempt + 1, more)
-        return made
+            return self._artifact(subject, convert, 2 * more, attempt, traffic)
+        noisy, jammed = (any(verdict.get(name) for verdict in verdicts) for name, _ in gates.REPEATED)
+        wanted = _next(attempt) if noisy else attempt, _next(traffic) if jammed else traffic
+        return made if wanted == (attempt, traffic) else self._artifact(subject, convert, more, *wanted)
 
-    def _is_there(self, node: Node) -> bool:
-        return (Path(self.config.store) / node.place / store.READY).exists()
+    def _last(self, numbers: Iterable[int], make: Callable[[int], Node | None]) -> int:
+        """The largest of the numbers whose measurement is in the store, else the first."""
+        first, *others = numbers
+        return max((number for number in others if self._is_there(make(number))), default=first)
+
+    def _is_there(self, node: Node | None) -> bool:
+        return node is not None and (Path(self.config.store) / node.place / store.READY).exists()
 
     def _verdict(self, judge: Node) -> Mapping[str, Any]:
         """What is in the store of a verdict; empty when it is not there."""
@@ -65,17 +73,19 @@ class ArtifactNodes:
         except (store.Damaged, OSError, ValueError):
             return {}
 
-    def _artifact(self, subject: Subject, convert: Node, attempt: int, more: int) -> Artifact:
+    def _artifact(self, subject: Subject, convert: Node, more: int, attempt: int, traffic: int) -> Artifact:
         model, format_name, variant = subject
         inspect = self._inspect(subject, convert)
         accuracy, speed = self._accuracy(subject, convert, more), self._speed(subject, convert, attempt)
+        loadgen = self._loadgen(subject, convert, traffic)
         inputs = {"artifact": convert, "inspection": inspect, "accuracy": accuracy, "speed": speed}
+        inputs |= {"loadgen": loadgen} if loadgen else {}
         task = self.config.models[model].task
         judges = {
             name: Node("judge", (*subject, name), self._policy(name, task, subject), JUDGES, inputs)
             for name in self._targets(subject)
         }
-        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, judges)
+        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, loadgen, judges)
 
     def _inspect(self, subject: Subject, convert: Node) -> Node:
         model, format_name, _ = subject
@@ -108,16 +118,10 @@ class ArtifactNodes:
 
     def _speed(self, subject: Subject, convert: Node, attempt: int) -> Node:
         model = subject[0]
-        recipe = {
-            "options": self.models.options(model, "SPEED"),
-            "hardware_class": self.hardware_class,
-            "threads": self.models.cpus,
-            "attempt": attempt,
-        }
         return Node(
             "measure_speed",
             subject,
-            self._measured(subject, convert) | recipe | self.models.code(model),
+            self._measured(subject, convert) | self._timed(model, attempt) | self.models.code(model),
             code=(*self._measuring(subject), *(f"hallmark.{name}" for name in MEASURES_SPEED)),
             inputs={
                 "artifact": convert,
@@ -129,6 +133,32 @@ class ArtifactNodes:
             memory_mb=estimates.speed_memory(self.models.locked.models[model].facts),
             cpus=self.models.cpus,
         )
+
+    def _loadgen(self, subject: Subject, convert: Node, attempt: int) -> Node | None:
+        """The scenarios of LoadGen that the config names, if any."""
+        model = subject[0]
+        wanted = self.config.models[model].loadgen
+        if wanted is None:
+            return None
+        return Node(
+            "measure_loadgen",
+            subject,
+            self._measured(subject, convert) | self._timed(model, attempt) | {"scenarios": wanted.scenarios()},
+            code=(*self._measuring(subject), *(f"hallmark.{name}" for name in MEASURES_LOADGEN)),
+            inputs={"artifact": convert, "reference": self.models.reference(model)},
+            toolchains={"worker": self.models.toolchain("loadgen"), "engine": convert.toolchains["worker"]},
+            memory_mb=estimates.loadgen_memory(self.models.locked.models[model].facts),
+            cpus=self.models.cpus,
+        )
+
+    def _timed(self, model: str, attempt: int) -> dict[str, Any]:
+        """How something is timed on this machine, as recipes say it."""
+        return {
+            "options": self.models.options(model, "SPEED"),
+            "hardware_class": self.hardware_class,
+            "threads": self.models.cpus,
+            "attempt": attempt,
+        }
 
     def _measured(self, subject: Subject, convert: Node) -> dict[str, Any]:
         """What is measured, as recipes say it."""
@@ -171,3 +201,8 @@ class ArtifactNodes:
             "present": devices.present(details.device),
             "gates": gates.as_json(resolved),
         }
+
+
+def _next(attempt: int) -> int:
+    """The attempt after one, or the last of all."""
+    return min(attempt + 1, ATTEMPTS[-1])

@@ -29,6 +29,7 @@ from hallmark.disturbance import Disturbance
 from hallmark.tasks import Metric
 
 ANY = "*"
+REPEATED = (("noisy", "speed"), ("loadgen_noisy", "loadgen"))  # what says that a kind of measurement could be repeated
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Word = Literal["pass", "fail", "inconclusive", "not_run"]
 
@@ -168,28 +169,28 @@ def judge(
 ) -> dict[str, Any]:
     """The verdict on an artifact for a target, as JSON. Never raises for a bad number: that is a failed gate.
 
-    `measurements` (accuracy, speed) and `inspection` are as their files hold them, `artifact` is the tree digest of
-    the artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
-    artifact that no gate applies to fails. `noisy` says that a new speed measurement could settle it: all that keeps
-    it from passing are speed gates that are inconclusive. `short_of_samples` says that more text could help: nothing
-    fails, and an accuracy gate that it could narrow is inconclusive.
+    `measurements` of all kinds and `inspection` are as their files hold them, `artifact` is the tree digest of the
+    artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
+    artifact that no gate applies to fails. `noisy` says that a new speed measurement could settle it, `loadgen_noisy`
+    the same of traffic: all that keeps it from passing are such gates that are inconclusive. `short_of_samples` says
+    that more text could help: nothing fails, and an accuracy gate that it could narrow is inconclusive.
     """
     found = {**_inspected(inspection, artifact), **_measured(measurements, artifact)}
-    noise = disturbance.of(_speed_conditions(measurements, artifact))
+    noise = {kind: disturbance.of(_conditions(kind, measurements, artifact)) for _, kind in REPEATED}
     judged = [
         _judge_gate(name, *gate, found.get(name), metrics.get(name), noise, device_available)
         for name, gate in resolved.items()
     ]
     word = _overall(judged, device_available)
     open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
+    repeat = word == "inconclusive" and all(_can_repeat(gate, metrics) for gate in open_gates)
     return {
         "subject": subject,
         "target": target,
         "verdict": word,
         "artifact": artifact,
         "policy": policy_digest(resolved),
-        "noisy": word == "inconclusive"
-        and all(_is_from("speed", gate, metrics) and gate["low"] is not None for gate in open_gates),
+        **{name: repeat and any(_is_from(kind, gate, metrics) for gate in open_gates) for name, kind in REPEATED},
         "short_of_samples": word == "inconclusive"
         and any(_is_from("accuracy", gate, metrics) and metrics[gate["metric"]].grows for gate in open_gates),
         "why": _why(judged, target, word),
@@ -213,8 +214,14 @@ def _measured(measurements: Sequence[Mapping[str, Any]], artifact: str) -> dict[
     return {name: estimate for measurement in own for name, estimate in measurement.get("metrics", {}).items()}
 
 
-def _speed_conditions(measurements: Sequence[Mapping[str, Any]], artifact: str) -> Mapping[str, Any]:
-    own = (one for one in measurements if one.get("kind") == "speed" and one.get("artifact") == artifact)
+def _can_repeat(gate: Mapping[str, Any], metrics: Mapping[str, Metric]) -> bool:
+    """Whether a new measurement could settle an open gate: not where too few units leave a number without interval."""
+    timed = any(_is_from(kind, gate, metrics) for _, kind in REPEATED)
+    return timed and (gate["low"] is not None or gate["value"] is None)
+
+
+def _conditions(kind: str, measurements: Sequence[Mapping[str, Any]], artifact: str) -> Mapping[str, Any]:
+    own = (one for one in measurements if one.get("kind") == kind and one.get("artifact") == artifact)
     return next((measurement["conditions"] for measurement in own if "conditions" in measurement), {})
 
 
@@ -224,10 +231,10 @@ def _judge_gate(
     pattern: str,
     estimate: Any,
     known: Metric | None,
-    noise: Disturbance,
+    noises: Mapping[str, Disturbance],
     device_available: bool,
 ) -> dict[str, Any]:
-    unit = known.unit if known else ""
+    unit, noise = (known.unit, noises.get(known.source, Disturbance())) if known else ("", Disturbance())
     gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
     gate |= {"value": None, "low": None, "high": None}
     if not device_available:
@@ -235,6 +242,8 @@ def _judge_gate(
     if estimate is None:
         return gate | {"verdict": "fail", "why": f"{metric} was not measured on this artifact ({pattern})"}
     problem = _problem(estimate)
+    if problem and noise.why and known and known.source == "loadgen" and estimate.get("value", 0) is None:
+        return gate | {"verdict": "inconclusive", "why": f"{metric} has no valid run, but {noise.why} ({pattern})"}
     if problem:
         return gate | {"verdict": "fail", "why": f"{metric} {problem}, which never passes ({pattern})"}
     if _has_no_interval(estimate):

@@ -23,7 +23,7 @@ def inspection(job: Job, found: Inspection) -> dict[str, Any]:
 
 
 def measurement(job: Job, kind: str, metrics: Mapping[str, Any], conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `measurement.json`; `kind` is accuracy or speed."""
+    """The content of `measurement.json`; `kind` is accuracy, speed or loadgen."""
     return {
         "kind": kind,
         "subject": job.subject,

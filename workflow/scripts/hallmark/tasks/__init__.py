@@ -16,6 +16,12 @@ A task is one module of this package with
     speed(artifact, source, error) -> {metric: ...}   from the samples of both sides (lists of dicts of seconds); the
                                                 intervals may miss with the chance `error`
 
+and, where MLPerf LoadGen may drive it (`hallmark.loadgen`), also
+
+    together(requests)                          one request out of several, which `sample` answers as one batch
+
+with the metrics of `hallmark.loadgen_results` among its METRICS.
+
 A Runner is what an adapter's `open` yields. Its methods by task:
 
     causal-lm            encode(text, special=True) -> list[int]     the artifact's own tokenizer; special: BOS and such
@@ -56,7 +62,7 @@ class Metric:
     `grows`: more text gives it a narrower interval.
     """
 
-    source: Literal["accuracy", "speed", "inspect"]
+    source: Literal["accuracy", "speed", "loadgen", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
