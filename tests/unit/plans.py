@@ -73,6 +73,18 @@ def planned(raw: dict[str, Any] = CONFIG, targets: dict[str, Any] = TARGETS, pin
     return planner.Planner(config.parse(raw, "config.yaml"), pins or locked(raw)).plan()
 
 
+def encoders(loadgen: dict[str, Any] | None = None) -> Plan:
+    """The plan of a sentence encoder, which LoadGen may drive, in the working folder."""
+    raw = edited(CONFIG, "models.tiny.task", "sentence-similarity")
+    raw = edited(edited(raw, "models.tiny.formats", {"gguf": ["q8_0"]}), "data.text.reader", "rated_pairs")
+    raw = raw if loadgen is None else edited(raw, "models.tiny.loadgen", loadgen)
+    limits = {"sentence-similarity": {"*/*/*": {"cosine_mean": {"min": 0.9}}}}
+    targets = {"targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}}, "policies": {"default": limits}}
+    pins = locked(raw)
+    entry = pins.models["tiny"].model_copy(update={"facts": {"architecture": "BertModel"}})
+    return planned(raw, targets, pins.model_copy(update={"models": {"tiny": entry}}))
+
+
 def keys(plan: Plan) -> dict[str, str]:
     """`verb subject` -> key."""
     return {f"{node.verb} {node.name}": node.key for node in plan.nodes()}

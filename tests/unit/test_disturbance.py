@@ -2,7 +2,7 @@
 
 import pytest
 
-from hallmark import disturbance
+from hallmark import disturbance, loadgen_results
 from hallmark.gates import Limit, judge, resolve
 from hallmark.tasks import timed
 
@@ -11,6 +11,7 @@ METRICS = {
     "ttft_ms": timed("ms", "lower", "a time"),
     "decode_cpu_ratio": timed("", "higher", "a ratio of CPU time", "cpu"),
     "decode_tokens_per_s": timed("tokens/s", "higher", "a rate"),
+    **loadgen_results.METRICS,
 }
 
 
@@ -83,3 +84,30 @@ def test_no_disturbance_lets_anything_pass_that_did_not():
         for low, high in ((0.5, 0.6), (0.9, 1.1), (1.1, 1.2)):
             word = verdict("decode_ratio", {"min": 1.0}, low, high, conditions(others))["verdict"]
             assert word in (verdict("decode_ratio", {"min": 1.0}, low, high, conditions())["verdict"], "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("measured_under", "word", "again"), [(conditions(), "fail", False), (conditions(0.5), "inconclusive", True)]
+)
+def test_a_run_of_loadgen_that_does_not_count_fails_unless_others_could_explain_it(measured_under, word, again):
+    found = {"value": None, "low": None, "high": None, "n": 20, "unit": "ms"}
+    traffic = {"kind": "loadgen", "artifact": "a", "metrics": {"server_p99_ms": found}, "conditions": measured_under}
+    resolved = resolve({"lm": {"*/*/*": {"server_p99_ms": Limit(max=50)}}}, "lm", "m/f/v")
+    judged = judge("m/f/v", "cpu", resolved, [traffic], {}, "a", metrics=METRICS)
+    assert (judged["verdict"], judged["loadgen_noisy"], judged["noisy"]) == (word, again, False)
+
+
+def test_what_happened_beside_loadgen_is_not_held_against_the_speed():
+    quiet, busy = conditions(), conditions(1.0)
+    ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "n": 20, "unit": ""}
+    late = {"value": 60.0, "low": 55.0, "high": 65.0, "n": 20, "unit": "ms"}
+    measurements = [
+        {"kind": "speed", "artifact": "a", "metrics": {"decode_ratio": ratio}, "conditions": quiet},
+        {"kind": "loadgen", "artifact": "a", "metrics": {"server_p99_ms": late}, "conditions": busy},
+    ]
+    limits = {"decode_ratio": Limit(min=1.0), "server_p99_ms": Limit(max=50)}
+    resolved = resolve({"lm": {"*/*/*": limits}}, "lm", "m/f/v")
+    judged = judge("m/f/v", "cpu", resolved, measurements, {}, "a", metrics=METRICS)
+    words = {gate["metric"]: gate["verdict"] for gate in judged["gates"]}
+    assert words == {"decode_ratio": "pass", "server_p99_ms": "inconclusive"}
+    assert judged["loadgen_noisy"] and not judged["noisy"]

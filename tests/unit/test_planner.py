@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, keys, locked, planned
+from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, encoders, keys, locked, planned
 
 from hallmark import devices, digest, history, lock, release, toolchains, upkeep
 from hallmark.config import ConfigError
@@ -234,16 +234,33 @@ def test_when_the_text_has_settled_it_the_noisy_speed_is_measured_again() -> Non
 
 
 def test_a_task_that_has_measured_all_its_data_asks_for_no_more() -> None:
-    raw = edited(CONFIG, "models.tiny.task", "sentence-similarity")
-    raw = edited(edited(raw, "models.tiny.formats", {"gguf": ["q8_0"]}), "data.text.reader", "rated_pairs")
-    limits = {"sentence-similarity": {"*/*/*": {"cosine_mean": {"min": 0.9}}}}
-    targets = {"targets": {"cpu-llamacpp": {"candidates": ["gguf/q8_0"]}}, "policies": {"default": limits}}
-    pins = locked(raw)
-    entry = pins.models["tiny"].model_copy(update={"facts": {"architecture": "BertModel"}})
-    pins = pins.model_copy(update={"models": {"tiny": entry}})
-    first = planned(raw, targets, pins)
+    first = encoders()
     measure_and_judge(first, {"noisy": False, "short_of_samples": True})
-    assert keys(planned(raw, targets, pins)) == keys(first)
+    assert keys(encoders()) == keys(first)
+
+
+def test_traffic_is_measured_where_the_config_asks_and_moves_no_other_measurement() -> None:
+    first = encoders({"single_stream": None})
+    assert changed(encoders(), first) == {
+        "measure_loadgen tiny/gguf/q8_0", "judge tiny/gguf/q8_0/cpu-llamacpp",
+        "select tiny/cpu-llamacpp", "bundle tiny/cpu-llamacpp", "report all",
+    }  # fmt: skip
+    node = next(node for node in first.nodes() if node.verb == "measure_loadgen")
+    assert node.recipe["scenarios"] == {"single_stream": {"queries": 200, "seconds": 10}}
+    assert {role: made.name for role, made in node.toolchains.items()} == {"worker": "loadgen", "engine": "llama_cpp"}
+    assert {tool.name for tool in encoders().toolchains()} == {"llama_cpp", "torch"}
+
+
+def test_traffic_that_was_too_noisy_to_judge_is_measured_once_more_and_speed_is_not() -> None:
+    wanted = {"offline": {"batch": 2}}
+    for number in range(6):
+        (artifact,) = encoders(wanted).artifacts
+        assert artifact.loadgen is not None
+        assert artifact.loadgen.recipe["attempt"] == min(number, 4)
+        assert artifact.speed.recipe["attempt"] == 0
+        for node in (artifact.accuracy, artifact.speed, artifact.loadgen, artifact.judges["cpu-llamacpp"]):
+            if not (encoders(wanted).root / node.place).exists():
+                build(encoders(wanted), node, {"verdict.json": json.dumps({"noisy": False, "loadgen_noisy": True})})
 
 
 def test_candidates_come_in_the_order_of_the_target_and_only_those_that_are_built() -> None:

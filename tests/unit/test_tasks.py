@@ -147,7 +147,8 @@ def test_a_task_says_what_it_measures():
         task = tasks.get(name)
         assert name == task.NAME
         assert all(
-            metric.source in ("accuracy", "speed", "inspect") and metric.meaning for metric in task.METRICS.values()
+            metric.source in ("accuracy", "speed", "loadgen", "inspect") and metric.meaning
+            for metric in task.METRICS.values()
         )
         assert set(task.REFERENCE_OPTIONS) | set(task.SPEED_OPTIONS) == set(task.OPTIONS)
         assert set(task.FIRST_ANSWER) <= set(task.OPTIONS)
@@ -389,6 +390,18 @@ def test_latencies_and_their_ratio():
     assert {*found, *PAIRS.COMMON_METRICS} == {
         name for name, metric in PAIRS.METRICS.items() if metric.source == "speed"
     }
+
+
+def test_several_requests_become_one_batch():
+    class Counting(Encoder):
+        def embed_together(self, texts):
+            batches.append(list(texts))
+            return self.embed(texts)
+
+    batches = []
+    PAIRS.sample(Counting(), PAIRS.together([{"text": "a b"}, {"text": "c"}]))
+    PAIRS.sample(Counting(), {"text": "d"})
+    assert batches == [["a b", "c"]]
 
 
 # The source on PyTorch

@@ -1,6 +1,7 @@
 """
 Runs each artifact and its source on the same inputs: accuracy, and speed; where a gate asks for it, speed also in turns with
-the last release. Numbers with their conditions, no judgement.
+the last release, and where the config asks for it, an artifact under MLPerf LoadGen's traffic. Numbers with their
+conditions, no judgement.
 INPUTS:
     artifact   = <store>/convert/{model}/{format}/{variant}/{key}/files/
     checkpoint = <store>/fetch/{model}/weights/{key}/files/
@@ -11,6 +12,7 @@ OUTPUTS:
     accuracy   = <store>/measure_accuracy/{model}/{format}/{variant}/{key}/files/measurement.json
     speed      = <store>/measure_speed/{model}/{format}/{variant}/{key}/files/measurement.json
     compared   = <store>/measure_release/{model}/{format}/{variant}/{target}/{key}/files/measurement.json
+    traffic    = <store>/measure_loadgen/{model}/{format}/{variant}/{key}/files/measurement.json
 """
 
 
@@ -91,6 +93,27 @@ rule measure_release:
         disk_mb=disk_of("measure_release"),
     params:
         node=node_of("measure_release"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_loadgen:
+    input:
+        inputs_of("measure_loadgen"),
+    output:
+        ready="<store>/measure_loadgen/{model}/{format}/{variant}/{key}/ready",
+    log:
+        "<logs>/measure_loadgen/{model}/{format}/{variant}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    # Alone on the machine, like measure_speed.
+    threads: workflow.cores or usable_cpus()
+    resources:
+        mem_mb=memory_of("measure_loadgen"),
+        disk_mb=disk_of("measure_loadgen"),
+    params:
+        node=node_of("measure_loadgen"),
         settings=SETTINGS,
     script:
         "../scripts/entry.py"

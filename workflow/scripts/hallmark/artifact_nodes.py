@@ -1,14 +1,15 @@
-"""The nodes of one artifact after its conversion: inspection, accuracy, speed, and a verdict for each target.
+"""The nodes of one artifact after its conversion: inspection, measurements, and a verdict for each target.
 
 Speed against the last release is planned for the targets whose policy has a gate on it, and for no other: which release
 that is (`last_release`) is in the key by the digest of its artifact, and of the toolchain that it runs in.
 
 What an open verdict asks for is planned here. All that is read from the store is which measurements are there, the last
 of which counts, and whether a verdict on them is open, because then the next run measures again. A speed that was too
-noisy to judge is measured once more. An accuracy whose interval lies across a limit is measured on twice the text, up
-to the last of TEXTS: by attempts of the plan and not inside a measurement, for which the source would have to answer as
-much text as the closest call might need, for every model and beforehand. An interval is then looked at up to three
-times, on samples that hold the earlier ones, so a wrong verdict is twice as likely (simulated: 5.7 % instead of 2.6 %).
+noisy to judge is measured once more, and so are LoadGen's scenarios. An accuracy whose interval lies across a limit is
+measured on twice the text, up to the last of TEXTS: by attempts of the plan and not inside a measurement, for which the
+source would have to answer as much text as the closest call might need, for every model and beforehand. An interval is
+then looked at up to three times, on samples that hold the earlier ones, so a wrong verdict is twice as likely
+(simulated: 5.7 % instead of 2.6 %).
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ JUDGES = tuple(f"hallmark.{name}" for name in ("bodies", "gates", "disturbance",
 # The modules that decide a speed measurement, with those of its task and its format.
 MEASURES_SPEED = ("speed", "intervals", "host", "engine", "surroundings")
 COMPARES = (*MEASURES_SPEED, "against_release", "speed_jobs")  # with a release
+MEASURES_LOADGEN = ("loadgen", "loadgen_jobs", "loadgen_results", "intervals", "host", "engine", "surroundings")
 ATTEMPTS = range(intervals.ATTEMPTS)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Which measurements of an artifact the plan has: times the text, attempt of the speed, and of the speed against
-    the last release by target."""
+    """Which measurements of an artifact the plan has: times the text, attempt of the speed, of the traffic, and of the
+    speed against the last release by target."""
 
     more: int = 1
     attempt: int = 0
+    traffic: int = 0
     releases: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -64,6 +67,7 @@ class ArtifactNodes:
         found = Measured(
             self._last(texts, partial(self._accuracy, subject, convert)),
             self._last(ATTEMPTS, partial(self._speed, subject, convert)),
+            self._last(ATTEMPTS, partial(self._loadgen, subject, convert)),
             {
                 target: self._last(ATTEMPTS, partial(self._release, subject, target, convert))
                 for target in self._compared(subject)
@@ -78,20 +82,27 @@ class ArtifactNodes:
         """The measurements that open verdicts ask for: more text, and when nothing else is open another attempt."""
         if any(verdict.get("short_of_samples") for verdict in verdicts.values()) and 2 * found.more in texts:
             return replace(found, more=2 * found.more)
-        noisy = any(verdict.get("noisy") for verdict in verdicts.values())
+        noisy, jammed = (
+            any(verdict.get(gates.REPEATED[kind]) for verdict in verdicts.values()) for kind in ("speed", "loadgen")
+        )
         releases = {
-            target: _next(attempt) if verdicts[target].get("release_noisy") else attempt
+            target: _next(attempt) if verdicts[target].get(gates.REPEATED["release"]) else attempt
             for target, attempt in found.releases.items()
         }
-        return replace(found, attempt=_next(found.attempt) if noisy else found.attempt, releases=releases)
+        return Measured(
+            found.more,
+            _next(found.attempt) if noisy else found.attempt,
+            _next(found.traffic) if jammed else found.traffic,
+            releases,
+        )
 
-    def _last(self, numbers: Iterable[int], make: Callable[[int], Node]) -> int:
+    def _last(self, numbers: Iterable[int], make: Callable[[int], Node | None]) -> int:
         """The largest of the numbers whose measurement is in the store, else the first."""
         first, *others = numbers
         return max((number for number in others if self._is_there(make(number))), default=first)
 
-    def _is_there(self, node: Node) -> bool:
-        return (Path(self.config.store) / node.place / store.READY).exists()
+    def _is_there(self, node: Node | None) -> bool:
+        return node is not None and (Path(self.config.store) / node.place / store.READY).exists()
 
     def _verdict(self, judge: Node) -> Mapping[str, Any]:
         """What is in the store of a verdict; empty when it is not there."""
@@ -104,7 +115,9 @@ class ArtifactNodes:
         model, format_name, variant = subject
         inspect = self._inspect(subject, convert)
         accuracy, speed = self._accuracy(subject, convert, wanted.more), self._speed(subject, convert, wanted.attempt)
+        loadgen = self._loadgen(subject, convert, wanted.traffic)
         inputs = {"artifact": convert, "inspection": inspect, "accuracy": accuracy, "speed": speed}
+        inputs |= {"loadgen": loadgen} if loadgen else {}
         releases = {name: self._release(subject, name, convert, attempt) for name, attempt in wanted.releases.items()}
         task = self.config.models[model].task
         judges = {
@@ -117,7 +130,7 @@ class ArtifactNodes:
             )
             for name in self._targets(subject)
         }
-        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, judges, releases)
+        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, loadgen, judges, releases)
 
     def _inspect(self, subject: Subject, convert: Node) -> Node:
         model, format_name, _ = subject
@@ -150,16 +163,10 @@ class ArtifactNodes:
 
     def _speed(self, subject: Subject, convert: Node, attempt: int) -> Node:
         model = subject[0]
-        recipe = {
-            "options": self.models.options(model, "SPEED"),
-            "hardware_class": self.hardware_class,
-            "threads": self.models.cpus,
-            "attempt": attempt,
-        }
         return Node(
             "measure_speed",
             subject,
-            self._measured(subject, convert) | recipe | self.models.code(model),
+            self._measured(subject, convert) | self._timed(model, attempt) | self.models.code(model),
             code=(*self._measuring(subject), *(f"hallmark.{name}" for name in MEASURES_SPEED)),
             inputs={
                 "artifact": convert,
@@ -171,6 +178,32 @@ class ArtifactNodes:
             memory_mb=estimates.speed_memory(self.models.locked.models[model].facts),
             cpus=self.models.cpus,
         )
+
+    def _loadgen(self, subject: Subject, convert: Node, attempt: int) -> Node | None:
+        """The scenarios of LoadGen that the config names, if any."""
+        model = subject[0]
+        wanted = self.config.models[model].loadgen
+        if wanted is None:
+            return None
+        return Node(
+            "measure_loadgen",
+            subject,
+            self._measured(subject, convert) | self._timed(model, attempt) | {"scenarios": wanted.scenarios()},
+            code=(*self._measuring(subject), *(f"hallmark.{name}" for name in MEASURES_LOADGEN)),
+            inputs={"artifact": convert, "reference": self.models.reference(model)},
+            toolchains={"worker": self.models.toolchain("loadgen"), "engine": convert.toolchains["worker"]},
+            memory_mb=estimates.loadgen_memory(self.models.locked.models[model].facts),
+            cpus=self.models.cpus,
+        )
+
+    def _timed(self, model: str, attempt: int) -> dict[str, Any]:
+        """How something is timed on this machine, as recipes say it."""
+        return {
+            "options": self.models.options(model, "SPEED"),
+            "hardware_class": self.hardware_class,
+            "threads": self.models.cpus,
+            "attempt": attempt,
+        }
 
     def _measured(self, subject: Subject, convert: Node) -> dict[str, Any]:
         """What is measured, as recipes say it."""
@@ -221,11 +254,7 @@ class ArtifactNodes:
         if made["task"] != task:
             raise ConfigError(f"{released.folder}: was measured as {made['task']}, and {model} is a {task} model now")
         what = {"artifact": released.digest, "bytes": released.bytes, "toolchain": released.toolchain}
-        recipe = {
-            "options": self.models.options(model, "SPEED"),
-            "hardware_class": self.hardware_class,
-            "threads": self.models.cpus,
-            "attempt": attempt,
+        recipe = self._timed(model, attempt) | {
             "release": {**what, "format": made["format"], "variant": made["options"]},
             "timed": any(metric != f"{tasks.RELEASE}size_ratio" for metric in limits),
         }

@@ -7,20 +7,15 @@ Each gets a `jobs.Job`, writes files into its draft and returns notes for the ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import formats, progress, records, tasks, toolchains
+from hallmark import formats, loadgen_jobs, records, tasks, toolchains, workers
 from hallmark.jobs import Job
-from hallmark.launcher import launch
-from hallmark.once import machine
 from hallmark.speed_jobs import measure_release, measure_speed
 
 # The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
 if TYPE_CHECKING:
     from hallmark import report as reports
-
-MEASURED = ("accuracy", "speed", "release")  # the roles of measurements; the last only where a gate asks for it
 
 
 def fetch(job: Job) -> Mapping[str, Any]:
@@ -35,7 +30,7 @@ def fetch(job: Job) -> Mapping[str, Any]:
     if part == "data":
         return datasets.prepare(raw, recipe["reader"], recipe["options"], out)
     if raw != out:
-        return _work(job, "materialise", inputs={"source": str(next(raw.glob("*.gguf")))}, options={})
+        return workers.run(job, "materialise", inputs={"source": str(next(raw.glob("*.gguf")))}, options={})
     return {}
 
 
@@ -46,12 +41,12 @@ def lint(job: Job) -> Mapping[str, Any]:
     source, allowed = job.inputs["source"].files, job.recipe["allow_remote_code"]
 
     def compare() -> Mapping[str, Any]:
-        answer = _work(job, "compare", inputs={"source": str(source)}, options={"remote_code": allowed})
+        answer = workers.run(job, "compare", inputs={"source": str(source)}, options={"remote_code": allowed})
         compared: Mapping[str, Any] = answer["result"]
         return compared
 
     found = report.of_folder(source, allowed, compare)
-    job.write_json("lint.json", found)
+    workers.write_json(job, "lint.json", found)
     findings.refuse(job.subject, found)
     return {}
 
@@ -67,7 +62,7 @@ def convert(job: Job) -> Mapping[str, Any]:
     found = job.after["lint"].json("lint.json")
     report.refuse_artifact(job.subject, found, spec, job.node["hints"]["base"], recipe["task"], recipe["options"])
     inputs = {role: str(entry.files) for role, entry in job.inputs.items()}
-    notes = _work(job, "convert", format=job.recipe["format"], inputs=inputs, options=job.recipe["options"])
+    notes = workers.run(job, "convert", format=job.recipe["format"], inputs=inputs, options=job.recipe["options"])
     lost = [name for name in job.recipe["files"] if not (job.draft.files / name).is_file()]
     if lost:
         raise RuntimeError(f"{job.subject}: the conversion ended well but left no {', '.join(lost)}")
@@ -79,20 +74,22 @@ def inspect(job: Job) -> Mapping[str, Any]:
     artifact, recipe = job.inputs["artifact"], job.recipe
     source = job.inputs["source"].files
     found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
-    job.write_json(records.INSPECTION, records.inspection(job, found))
+    workers.write_json(job, records.INSPECTION, records.inspection(job, found))
     return {}
 
 
 def reference(job: Job) -> Mapping[str, Any]:
     """What the source answers on the evaluation data."""
     paths = {role: str(entry.files) for role, entry in job.inputs.items()}
-    return _work(job, "reference", task=job.recipe["task"], **paths, options=job.source_options(job.recipe["options"]))
+    return workers.run(
+        job, "reference", task=job.recipe["task"], **paths, options=workers.with_code(job, job.recipe["options"])
+    )
 
 
 def measure_accuracy(job: Job) -> Mapping[str, Any]:
     """An artifact on the inputs of the reference."""
     artifact, recipe = job.inputs["artifact"], job.recipe
-    notes = _work(
+    notes = workers.run(
         job,
         "accuracy",
         task=recipe["task"],
@@ -104,7 +101,7 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
         options=recipe["options"],
     )
     conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
-    job.write_json(records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
+    workers.write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
     return notes
 
 
@@ -114,19 +111,18 @@ def judge(job: Job) -> Mapping[str, Any]:
 
     recipe, artifact = job.recipe, job.inputs["artifact"]
     *subject, target = job.node["subject"]
-    kinds = [kind for kind in MEASURED if kind in job.inputs]
     verdict = gates.judge(
         "/".join(subject),
         target,
         gates.from_json(recipe["gates"]),
-        [job.inputs[kind].json(records.MEASUREMENT) for kind in kinds],
+        _measurements(job),
         job.inputs["inspection"].json(records.INSPECTION),
         artifact.digest,
         metrics=tasks.metrics(recipe["task"]),
         device_available=recipe["present"],
         last_release=recipe.get("release"),
     )
-    job.write_json("verdict.json", verdict)
+    workers.write_json(job, "verdict.json", verdict)
     return {}
 
 
@@ -136,7 +132,7 @@ def select(job: Job) -> Mapping[str, Any]:
 
     model, target = job.node["subject"]
     verdicts = {candidate: entry.json("verdict.json") for candidate, entry in job.inputs.items()}
-    job.write_json("selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
+    workers.write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
     return {}
 
 
@@ -157,7 +153,6 @@ def bundle(job: Job) -> Mapping[str, Any]:
     if name:
         artifact = job.inputs[f"{name}/artifact"]
         made, task = artifact.manifest["components"], job.recipe["task"]
-        measured = [f"{name}/{kind}" for kind in MEASURED]
         adapter, options = formats.get(name.partition("/")[0]), made["recipe"]["options"]
         found, base = job.inputs["lint"].json("lint.json"), job.recipe["bases"][name]
         report.refuse_artifact(f"{job.subject}: {name}", found, adapter.SPEC, base, task, options)
@@ -175,7 +170,7 @@ def bundle(job: Job) -> Mapping[str, Any]:
             },
             components=made,
             inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
-            measurements=[job.inputs[role].json(records.MEASUREMENT) for role in measured if role in job.inputs],
+            measurements=_measurements(job, f"{name}/"),
             metrics=tasks.metrics(task),
         )
     bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])
@@ -224,30 +219,21 @@ def _reported(job: Job, name: str) -> reports.Artifact:
         recipe=converted.manifest["components"]["recipe"]["options"],
         notes=notes["result"],
         inspection=job.inputs[f"{name}/inspect"].json(records.INSPECTION),
-        measurements=[entry.json(records.MEASUREMENT) for entry in (*against, job.inputs[f"{name}/accuracy"], speeds)],
+        measurements=[*(entry.json(records.MEASUREMENT) for entry in against), *_measurements(job, f"{name}/")],
         samples=speeds.json("samples.json"),
     )
 
 
-def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
-    """Have a worker of the job's toolchain write the entry's files; returns its response."""
-    options = {**request.pop("options"), "threads": job.node["cpus"]}
-    asked = {"action": action, **request, "out": str(job.draft.files), "options": options}
-    with machine(toolchains.cache_folder(), alone=False):
-        return launch(
-            Path(job.node["toolchains"]["worker"]),
-            asked,
-            log=job.log,
-            out=job.draft.scratch("worker"),
-            timeout_s=60 * job.settings["time_limit_minutes"],
-            on_progress=progress.report,
-        )
+def _measurements(job: Job, of: str = "") -> list[Any]:
+    """The measurements among a job's inputs, `of` being what their roles begin with: those that the plan has."""
+    roles = (f"{of}{kind}" for kind in records.KINDS)
+    return [job.inputs[role].json(records.MEASUREMENT) for role in roles if role in job.inputs]
 
 
 BODIES: Mapping[str, Callable[[Job], Mapping[str, Any]]] = {
     body.__name__: body
     for body in (
-        fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, measure_release, judge, select,
-        bundle, report,
+        fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, measure_release,
+        loadgen_jobs.measure_loadgen, judge, select, bundle, report,
     )
 }  # fmt: skip

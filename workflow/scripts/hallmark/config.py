@@ -51,6 +51,56 @@ class VariantChoice(Section):
     )
 
 
+class SingleStream(Section):
+    """LoadGen's scenario SingleStream: the next query comes when the last one is answered."""
+
+    queries: int = Field(200, ge=64, description="At least so many queries; fewer than 64 prove no 90th percentile")
+    seconds: float = Field(10, gt=0, description="Queries go on for at least so long")
+
+
+class Server(Section):
+    """LoadGen's scenario Server: queries come at random times, whether the last one is answered or not."""
+
+    target_qps: float = Field(gt=0, description="Queries a second, on average; the times are a Poisson process")
+    latency_ms: float = Field(gt=0, description="99 of 100 queries must be answered within so many milliseconds")
+    queries: int = Field(2000, ge=459, description="At least so many queries; fewer than 459 prove no 99th percentile")
+    seconds: float = Field(10, gt=0, description="Queries go on for at least so long")
+
+
+class Offline(Section):
+    """LoadGen's scenario Offline: all samples are there from the start."""
+
+    batch: int = Field(4, ge=1, description="Samples that are answered at once; 1 by 1 where the runtime cannot")
+    queries: int = Field(200, ge=1, description="At least so many samples")
+    seconds: float = Field(10, gt=0, description="Samples for at least so long, by the pace of the warm-up")
+
+
+class LoadGen(Section):
+    """Scenarios of MLPerf LoadGen to run, each with its settings."""
+
+    single_stream: SingleStream | None = Field(None, description="One query after another; see below")
+    server: Server | None = Field(None, description="Queries at random times; see below")
+    offline: Offline | None = Field(None, description="All at once; see below")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_chosen(cls, value: Any) -> Any:
+        """`single_stream:` with nothing after it is short for `single_stream: {}`."""
+        if isinstance(value, Mapping):
+            return {name: {} if settings is None else settings for name, settings in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _names_one(self) -> LoadGen:
+        if not self.scenarios():
+            raise ValueError(f"names no scenario, have {', '.join(LoadGen.model_fields)}")
+        return self
+
+    def scenarios(self) -> dict[str, Any]:
+        """The chosen scenarios with their settings, as plain JSON."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
 class Model(Section):
     """A source checkpoint and what to make of it."""
 
@@ -64,6 +114,9 @@ class Model(Section):
     formats: dict[str, dict[Name, VariantChoice]] = Field(description="Formats with the variants to build of each")
     measure: dict[str, int | float] = Field(
         default_factory=dict, description="Measuring options of this model alone; see Measuring"
+    )
+    loadgen: LoadGen | None = Field(
+        None, description="Traffic of MLPerf LoadGen to measure the artifacts under as well; see LoadGen"
     )
 
     @field_validator("formats", mode="before")

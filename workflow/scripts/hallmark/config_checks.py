@@ -36,6 +36,8 @@ def of_models(config: Config) -> list[str]:
         if calibration is not None and calibration == evaluation:
             problems.append(f"{place}.calibration: {model.calibration!r} is the evaluation's data; keep the two apart")
         problems += _check_options(f"{place}.measure", model.measure, model.task)
+        if model.loadgen and not hasattr(tasks.get(model.task), "together"):
+            problems.append(f"{place}.loadgen: LoadGen drives encoders and classifiers, not models of {model.task}")
         options = {**tasks.defaults(tasks.get(model.task).OPTIONS), **config.measuring(name)}
         if options["warmup_rounds"] <= options["warmup_window"]:
             problems.append(

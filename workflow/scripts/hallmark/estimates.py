@@ -62,6 +62,11 @@ def accuracy_memory(facts: Mapping[str, Any], options: Mapping[str, Any]) -> int
     return round(ENGINE + 1.5 * _float32(facts) + max(5 * block, 2 * long))
 
 
+def loadgen_memory(facts: Mapping[str, Any]) -> int:
+    """MB of the engine that LoadGen drives, and of LoadGen with its logs."""
+    return round(ENGINE + 1.5 * _float32(facts) + 100)
+
+
 def speed_memory(facts: Mapping[str, Any]) -> int:
     """MB of both engines of a speed measurement."""
     return round(2 * ENGINE + 3 * _float32(facts))

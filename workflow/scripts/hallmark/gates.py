@@ -31,7 +31,8 @@ ANY = "*"
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Word = Literal["pass", "fail", "inconclusive", "not_run"]
 NOT_APPLICABLE = "not_applicable"  # of a gate alone: there is nothing to compare with
-TIMED = ("speed", "release")  # sources of metrics that are measured on a clock
+# Sources of metrics that are measured on a clock, and what a verdict calls that such a measurement could settle it.
+REPEATED = {"speed": "noisy", "loadgen": "loadgen_noisy", "release": "release_noisy"}
 
 
 class Limit(BaseModel):
@@ -128,13 +129,13 @@ def judge(
 ) -> dict[str, Any]:
     """The verdict on an artifact for a target, as JSON. Never raises for a bad number: that is a failed gate.
 
-    `measurements` (accuracy, speed, and release where a gate asks for it) and `inspection` are as their files hold
-    them, `artifact` is the tree digest of the artifact's files, `metrics` are the task's. What was measured on another
-    artifact counts as not measured. An artifact that no gate applies to fails. `last_release` is what the plan found to
-    compare with, {"absent": why} where there is nothing.
+    `measurements` of all kinds and `inspection` are as their files hold them, `artifact` is the tree digest of the
+    artifact's files, `metrics` are the task's. What was measured on another artifact counts as not measured. An
+    artifact that no gate applies to fails. `last_release` is what the plan found to compare with, {"absent": why} where
+    there is nothing.
     """
     found = {**_inspected(inspection, artifact), **_measured(measurements, artifact)}
-    conditions = {kind: _conditions(measurements, artifact, kind) for kind in TIMED}
+    conditions = {kind: _conditions(measurements, artifact, kind) for kind in REPEATED}
     noise = {kind: disturbance.of(of_kind) for kind, of_kind in conditions.items()}
     needless = _needless(last_release, conditions["release"])
     judged = [
@@ -163,17 +164,23 @@ def _settled_by(judged: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metri
     """What could settle an inconclusive verdict, from its gates.
 
     `noisy`: a new speed measurement; all that keeps it from passing are timed gates that are inconclusive, one at least
-    of speed. `release_noisy`: the same of the measurement against the last release. `short_of_samples`: more text;
-    nothing fails, and an accuracy gate that it could narrow is inconclusive.
+    of speed. `loadgen_noisy`, `release_noisy`: the same of traffic and of the measurement against the last release.
+    `short_of_samples`: more text; nothing fails, and an accuracy gate that it could narrow is inconclusive.
     """
     open_gates = [gate for gate in judged if gate["verdict"] == "inconclusive"]
-    timed = all(_is_from(gate, metrics, *TIMED) and gate["low"] is not None for gate in open_gates)
+    timed = all(_can_repeat(gate, metrics) for gate in open_gates)
     grow = [gate for gate in open_gates if gate["metric"] in metrics and metrics[gate["metric"]].grows]
     return {
-        "noisy": timed and any(_is_from(gate, metrics, "speed") for gate in open_gates),
-        "release_noisy": timed and any(_is_from(gate, metrics, "release") for gate in open_gates),
+        **{
+            name: timed and any(_is_from(gate, metrics, kind) for gate in open_gates) for kind, name in REPEATED.items()
+        },
         "short_of_samples": any(_is_from(gate, metrics, "accuracy") for gate in grow),
     }
+
+
+def _can_repeat(gate: Mapping[str, Any], metrics: Mapping[str, Metric]) -> bool:
+    """Whether a new measurement could settle an open gate: not where too few units leave a number without interval."""
+    return _is_from(gate, metrics, *REPEATED) and (gate["low"] is not None or gate["value"] is None)
 
 
 def _needless(last_release: Mapping[str, Any] | None, conditions: Mapping[str, Any]) -> str:
@@ -212,7 +219,7 @@ def _judge_gate(
     device_available: bool,
     needless: str,
 ) -> dict[str, Any]:
-    unit = known.unit if known else ""
+    unit, noise = (known.unit, noises.get(known.source, Disturbance())) if known else ("", Disturbance())
     gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
     gate |= {"value": None, "low": None, "high": None}
     if not device_available:
@@ -222,6 +229,8 @@ def _judge_gate(
     if estimate is None:
         return gate | {"verdict": "fail", "why": f"{metric} was not measured on this artifact ({pattern})"}
     problem = _problem(estimate)
+    if problem and noise.why and known and known.source == "loadgen" and estimate.get("value", 0) is None:
+        return gate | {"verdict": "inconclusive", "why": f"{metric} has no valid run, but {noise.why} ({pattern})"}
     if problem:
         return gate | {"verdict": "fail", "why": f"{metric} {problem}, which never passes ({pattern})"}
     if _has_no_interval(estimate):
@@ -230,7 +239,6 @@ def _judge_gate(
     numbers = {name: float(estimate[name]) for name in ("value", "low", "high")}
     gate |= numbers | {"unit": estimate.get("unit") or unit}
     word = limit.compare(numbers["low"], numbers["high"])
-    noise = noises[known.source] if known and known.timed else Disturbance()
     if known and known.timed and word != limit.compare(*noise.widen(numbers["low"], numbers["high"], known)):
         return gate | {"verdict": "inconclusive", "why": f"{_reason(gate, limit, word)}, but {noise.why}"}
     return gate | {"verdict": word, "why": _reason(gate, limit, word)}

@@ -6,7 +6,6 @@ It knows of Snakemake nothing but the job object that a script is given.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 import time
@@ -50,15 +49,6 @@ class Job:
     @property
     def subject(self) -> str:
         return "/".join(self.node["subject"])
-
-    def source_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a worker that opens the source: where the model's own code is allowed, they say so."""
-        return {**options, "remote_code": True} if self.recipe.get("allow_remote_code") else dict(options)
-
-    def write_json(self, name: str, content: Any) -> None:
-        """Write one JSON file of the entry. Raises ValueError on NaN."""
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-        (self.draft.files / name).write_text(text + "\n", encoding="utf-8")
 
 
 def log_to(path: Path) -> None:

@@ -6,15 +6,13 @@ Each runs alone on the machine. What is measured, and how, is in `speed`; which 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import records, toolchains
+from hallmark import records, toolchains, workers
 from hallmark.jobs import Job
 from hallmark.once import machine
-from hallmark.surroundings import worker_env
 
 # The engines' modules are imported by the bodies: other jobs import this one with `bodies` and run no engine.
 if TYPE_CHECKING:
@@ -26,8 +24,8 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
     from hallmark import speed
 
     recipe, options = job.recipe, _options(job)
-    asked = {**_common(job), "source": str(job.inputs["source"].files), "options": job.source_options(options)}
-    engines = _artifact(job), _engine(job, "torch", job.node["toolchains"]["torch"], asked)
+    asked = {**_common(job), "source": str(job.inputs["source"].files), "options": workers.with_code(job, options)}
+    engines = _artifact(job), workers.engine(job, "torch", asked)
     with machine(toolchains.cache_folder(), alone=True):
         metrics, samples, conditions = speed.measure(
             *engines, recipe["task"], job.inputs["reference"].files, options, job.log, job.node["hints"]["limits"]
@@ -52,7 +50,7 @@ def measure_release(job: Job) -> Mapping[str, Any]:
     if recipe["timed"] and not same:
         files = against_release.copy(Path(hints["bundle"]), released["artifact"], job.draft.scratch("bundle"))
         request = {**_common(job), **{name: released[name] for name in ("format", "variant")}, "files": str(files)}
-        engines = _artifact(job), _engine(job, "released", hints["toolchain"], request)
+        engines = _artifact(job), workers.engine(job, "released", request, hints["toolchain"])
         with machine(toolchains.cache_folder(), alone=True):
             timed, samples, conditions = against_release.measure(
                 *engines, recipe["task"], job.inputs["reference"].files, _options(job), job.log, hints["limits"]
@@ -75,23 +73,12 @@ def _artifact(job: Job) -> Command:
     """The command that starts the engine of the job's artifact."""
     request = {**_common(job), "format": job.recipe["format"], "variant": job.recipe["variant"]}
     files = str(job.inputs["artifact"].files)
-    return _engine(job, "worker", job.node["toolchains"]["worker"], {**request, "files": files})
-
-
-def _engine(job: Job, name: str, toolchain: str, request: Mapping[str, Any]) -> Command:
-    """The command that starts one engine of a speed measurement in the toolchain of this folder."""
-    from hallmark.engine import Command
-
-    folder, scratch = Path(toolchain), job.draft.scratch(name)
-    asked = scratch / "request.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
-    argv = [str(folder / "bin/python"), "-m", "hallmark.worker", str(asked), str(scratch / "response.json")]
-    return Command(argv, worker_env(folder, request["options"]["threads"], scratch))
+    return workers.engine(job, "worker", {**request, "files": files})
 
 
 def _write(
     job: Job, kind: str, metrics: Mapping[str, Any], samples: Mapping[str, Any], conditions: Mapping[str, Any]
 ) -> None:
     measured_as = {name: job.recipe[name] for name in ("hardware_class", "attempt")}
-    job.write_json("samples.json", samples)
-    job.write_json(records.MEASUREMENT, records.measurement(job, kind, metrics, {**conditions, **measured_as}))
+    workers.write_json(job, "samples.json", samples)
+    workers.write_json(job, records.MEASUREMENT, records.measurement(job, kind, metrics, {**conditions, **measured_as}))

@@ -16,7 +16,12 @@ A task is one module of this package with
     speed(artifact, source, error) -> {metric: ...}   from the samples of both sides (lists of dicts of seconds); the
                                                 intervals may miss with the chance `error`
 
-Its ratios to the source are measured against the last release too, where a policy asks for it: `metrics` adds those.
+and, where MLPerf LoadGen may drive it (`hallmark.loadgen`), also
+
+    together(requests)                          one request out of several, which `sample` answers as one batch
+
+with the metrics of `hallmark.loadgen_results` among its METRICS. Its ratios to the source are measured against the last
+release too, where a policy asks for it: `metrics` adds those.
 
 A Runner is what an adapter's `open` yields. Its methods by task:
 
@@ -58,7 +63,7 @@ class Metric:
     `grows`: more text gives it a narrower interval.
     """
 
-    source: Literal["accuracy", "speed", "release", "inspect"]
+    source: Literal["accuracy", "speed", "loadgen", "release", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str

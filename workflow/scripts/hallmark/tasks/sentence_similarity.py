@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from hallmark import intervals, invariance, statistics, tokenizer_sample
+from hallmark import intervals, invariance, loadgen_results, statistics, tokenizer_sample
 from hallmark.invariance import cosine
 from hallmark.progress import track
 from hallmark.pytorch import Encoder
@@ -80,6 +80,7 @@ METRICS = {
     "latency_ratio": timed("", "higher", "how many times faster than the source"),
     "latency_cpu_ratio": timed("", "higher", "how many times less CPU time than the source", "cpu"),
     **COMMON_METRICS,
+    **loadgen_results.METRICS,
     **INSPECTED,
 }
 # Those of `sample`'s times that are drawn one by one.
@@ -258,10 +259,18 @@ def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[di
     return [{"text": invariance.fill(pool, place * number // count, room)} for place in range(count)]
 
 
+def together(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several requests as one batch."""
+    return {"texts": [request["text"] for request in requests]}
+
+
 def sample(runner: Any, request: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of one request with one text, also as CPU time: tokenizer, model, pooling."""
+    """Seconds of one request with one text, or a batch of texts, also as CPU time: tokenizer, model, pooling."""
     started, used = perf_counter(), process_time()
-    runner.embed([request["text"]])
+    if "texts" in request:
+        runner.embed_together(request["texts"])
+    else:
+        runner.embed([request["text"]])
     return {"latency": perf_counter() - started, "latency_cpu": process_time() - used}
 
 
