@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from tests.cases.checkpoints import parts
 from tests.cases.checkpoints import write as write_checkpoint
-from tests.unit.plans import build, planned
+from tests.unit.plans import asked, build, planned
 
-from hallmark import bodies, jobs, speed, store, toolchains
+from hallmark import bodies, jobs, speed, store, toolchains, workers
 from hallmark.node import Node
 from hallmark.plan import Artifact, Plan
 
@@ -89,7 +89,7 @@ def left(plan: Plan) -> list[Path]:
 
 
 def test_every_rule_that_writes_an_entry_has_a_body(plan: Plan) -> None:
-    assert {node.verb for node in plan.nodes()} == set(bodies.BODIES)
+    assert {node.verb for node in planned(asked()).nodes()} == set(bodies.BODIES)
 
 
 def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan: Plan) -> None:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_said_in_words(plan: Plan) -> None:
 
 
 def test_a_conversion_that_leaves_out_a_promised_file_fails(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "launch", lambda *arguments, **named: {"result": {}})
+    monkeypatch.setattr(workers, "launch", lambda *arguments, **named: {"result": {}})
     convert = plan.artifacts[0].convert
     ready(plan, convert)
     log = run(plan, convert, bodies.convert, code=1)
@@ -171,7 +171,7 @@ def test_a_worker_gets_the_threads_of_the_plan(plan: Plan, monkeypatch: pytest.M
         (Path(request["out"]) / "model.gguf").write_bytes(b"x")
         return {"result": {}}
 
-    monkeypatch.setattr(bodies, "launch", launch)
+    monkeypatch.setattr(workers, "launch", launch)
     convert = plan.artifacts[0].convert
     ready(plan, convert)
     run(plan, convert, bodies.convert)
@@ -189,7 +189,7 @@ def test_a_conversion_that_lint_refuses_does_no_work_and_others_go_on(
         return {"result": {}}
 
     asked: list[str] = []
-    monkeypatch.setattr(bodies, "launch", launch)
+    monkeypatch.setattr(workers, "launch", launch)
     finding = {"level": "error", "code": "beyond_float16", "place": "norm", "message": "7e4", "remedy": "another"}
     half, other = plan.artifacts[0].convert, plan.artifacts[1].convert
     ready(plan, half, {**finding, "trait": "float16"})
@@ -244,7 +244,7 @@ def test_lint_asks_the_toolchain_and_refuses_what_must_not_be_converted(
         asked.append(request)
         return {"result": answer}
 
-    monkeypatch.setattr(bodies, "launch", launch)
+    monkeypatch.setattr(workers, "launch", launch)
     source = plan.artifacts[0].convert.inputs["source"]
     build(plan, source)
     made = parts()

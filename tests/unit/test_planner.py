@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, keys, locked, planned
+from tests.unit.plans import CONFIG, TARGETS, asked, build, changed, edited, keys, locked, planned
 
 from hallmark import devices, digest, history, lock, upkeep
 from hallmark.config import ConfigError
@@ -114,6 +114,24 @@ def test_what_is_made_of_another_variant_is_made_of_it_as_configured() -> None:
     made = {node.name: node for node in plan.nodes() if node.verb == "convert"}
     assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].recipe["options"]["precision"] == "fp16"
     assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].key == made["tiny/onnx/fp32"].key
+
+
+def test_labelled_questions_are_measured_by_themselves() -> None:
+    before, after = planned(), planned(asked())
+    assert keys(after).keys() - keys(before).keys() == {
+        "fetch questions/data", "reference_choices tiny",
+        *(f"measure_choices {artifact.name}" for artifact in before.artifacts),
+    }  # fmt: skip
+    again = {"fetch", "reference_choices", "measure_choices"}
+    assert verbs(changed(before, after)) == again | {"judge", "select", "bundle", "report"}
+    measured = {node.name: node for node in after.nodes() if node.verb == "measure_choices"}
+    used = {role: tool.name for role, tool in measured["tiny/gguf/q8_0"].toolchains.items()}
+    assert used == {"worker": "lm_eval", "engine": "llama_cpp"}
+
+
+def test_other_text_asks_no_question_again() -> None:
+    before, after = (planned(edited(asked(), "models.tiny.measure", {"blocks": n})) for n in (7, 8))
+    assert not verbs(changed(before, after)) & {"reference_choices", "measure_choices"}
 
 
 def test_a_gate_moves_no_measurement() -> None:

@@ -147,7 +147,8 @@ def test_a_task_says_what_it_measures():
         task = tasks.get(name)
         assert name == task.NAME
         assert all(
-            metric.source in ("accuracy", "speed", "inspect") and metric.meaning for metric in task.METRICS.values()
+            metric.source in ("accuracy", "choices", "speed", "inspect") and metric.meaning
+            for metric in task.METRICS.values()
         )
         assert set(task.REFERENCE_OPTIONS) | set(task.SPEED_OPTIONS) == set(task.OPTIONS)
         assert set(task.FIRST_ANSWER) <= set(task.OPTIONS)

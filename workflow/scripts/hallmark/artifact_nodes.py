@@ -1,4 +1,4 @@
-"""The nodes of one artifact after its conversion: inspection, accuracy, speed, and a verdict for each target.
+"""The nodes of one artifact after its conversion: inspection, measurements, and a verdict for each target.
 
 What an open verdict asks for is planned here. All that is read from the store is which measurements are there, the last
 of which counts, and whether a verdict on them is open, because then the next run measures again. A speed that was too
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hallmark import devices, estimates, formats, gates, intervals, store, tasks
+from hallmark import choices, devices, estimates, formats, gates, intervals, store, tasks
 from hallmark.config import Settings
 from hallmark.model_nodes import ModelNodes
 from hallmark.node import Node
@@ -69,13 +69,15 @@ class ArtifactNodes:
         model, format_name, variant = subject
         inspect = self._inspect(subject, convert)
         accuracy, speed = self._accuracy(subject, convert, more), self._speed(subject, convert, attempt)
+        asked = self._choices(subject, convert)
         inputs = {"artifact": convert, "inspection": inspect, "accuracy": accuracy, "speed": speed}
+        inputs |= {"choices": asked} if asked else {}
         task = self.config.models[model].task
         judges = {
             name: Node("judge", (*subject, name), self._policy(name, task, subject), JUDGES, inputs)
             for name in self._targets(subject)
         }
-        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, judges)
+        return Artifact(model, format_name, variant, convert, inspect, accuracy, asked, speed, judges)
 
     def _inspect(self, subject: Subject, convert: Node) -> Node:
         model, format_name, _ = subject
@@ -103,6 +105,26 @@ class ArtifactNodes:
             },
             toolchains={"worker": convert.toolchains["worker"]},
             memory_mb=estimates.accuracy_memory(facts, options),
+            cpus=self.models.half,
+        )
+
+    def _choices(self, subject: Subject, convert: Node) -> Node | None:
+        model, format_name, _ = subject
+        questions = self.models.questions(model)
+        if questions is None:
+            return None
+        return Node(
+            "measure_choices",
+            subject,
+            {**self._measured(subject, convert), "instructions": devices.instructions()},
+            code=("hallmark.records", *choices.CODE, *formats.spec(format_name).runtime),
+            inputs={
+                "artifact": convert,
+                "reference": self.models.reference_choices(model, questions),
+                "data": questions,
+            },
+            toolchains={"worker": self.models.toolchain("lm_eval"), "engine": convert.toolchains["worker"]},
+            memory_mb=estimates.choices_memory(self.models.locked.models[model].facts),
             cpus=self.models.half,
         )
 

@@ -5,21 +5,16 @@ Each gets a `jobs.Job`, writes files into its draft and returns notes for the ma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hallmark import formats, progress, records, tasks, toolchains
+from hallmark import choice_jobs, formats, records, tasks, toolchains, workers
 from hallmark.jobs import Job
-from hallmark.launcher import launch
 from hallmark.once import machine
-from hallmark.surroundings import worker_env
 
 # The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
 if TYPE_CHECKING:
     from hallmark import report as reports
-    from hallmark.engine import Command
 
 
 def fetch(job: Job) -> Mapping[str, Any]:
@@ -34,7 +29,7 @@ def fetch(job: Job) -> Mapping[str, Any]:
     if part == "data":
         return datasets.prepare(raw, recipe["reader"], recipe["options"], out)
     if raw != out:
-        return _work(job, "materialise", inputs={"source": str(next(raw.glob("*.gguf")))}, options={})
+        return workers.run(job, "materialise", inputs={"source": str(next(raw.glob("*.gguf")))}, options={})
     return {}
 
 
@@ -45,12 +40,12 @@ def lint(job: Job) -> Mapping[str, Any]:
     source, allowed = job.inputs["source"].files, job.recipe["allow_remote_code"]
 
     def compare() -> Mapping[str, Any]:
-        answer = _work(job, "compare", inputs={"source": str(source)}, options={"remote_code": allowed})
+        answer = workers.run(job, "compare", inputs={"source": str(source)}, options={"remote_code": allowed})
         compared: Mapping[str, Any] = answer["result"]
         return compared
 
     found = report.of_folder(source, allowed, compare)
-    _write_json(job, "lint.json", found)
+    workers.write_json(job, "lint.json", found)
     findings.refuse(job.subject, found)
     return {}
 
@@ -66,7 +61,7 @@ def convert(job: Job) -> Mapping[str, Any]:
     found = job.after["lint"].json("lint.json")
     report.refuse_artifact(job.subject, found, spec, job.node["hints"]["base"], recipe["task"], recipe["options"])
     inputs = {role: str(entry.files) for role, entry in job.inputs.items()}
-    notes = _work(job, "convert", format=job.recipe["format"], inputs=inputs, options=job.recipe["options"])
+    notes = workers.run(job, "convert", format=job.recipe["format"], inputs=inputs, options=job.recipe["options"])
     lost = [name for name in job.recipe["files"] if not (job.draft.files / name).is_file()]
     if lost:
         raise RuntimeError(f"{job.subject}: the conversion ended well but left no {', '.join(lost)}")
@@ -78,20 +73,22 @@ def inspect(job: Job) -> Mapping[str, Any]:
     artifact, recipe = job.inputs["artifact"], job.recipe
     source = job.inputs["source"].files
     found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
-    _write_json(job, records.INSPECTION, records.inspection(job, found))
+    workers.write_json(job, records.INSPECTION, records.inspection(job, found))
     return {}
 
 
 def reference(job: Job) -> Mapping[str, Any]:
     """What the source answers on the evaluation data."""
     paths = {role: str(entry.files) for role, entry in job.inputs.items()}
-    return _work(job, "reference", task=job.recipe["task"], **paths, options=_with_code(job, job.recipe["options"]))
+    return workers.run(
+        job, "reference", task=job.recipe["task"], **paths, options=workers.with_code(job, job.recipe["options"])
+    )
 
 
 def measure_accuracy(job: Job) -> Mapping[str, Any]:
     """An artifact on the inputs of the reference."""
     artifact, recipe = job.inputs["artifact"], job.recipe
-    notes = _work(
+    notes = workers.run(
         job,
         "accuracy",
         task=recipe["task"],
@@ -103,7 +100,7 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
         options=recipe["options"],
     )
     conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
-    _write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
+    workers.write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
     return notes
 
 
@@ -115,11 +112,11 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
     options = {**recipe["options"], "threads": recipe["threads"]}
     common = {"action": "serve", "task": recipe["task"], "options": options}
     files = str(job.inputs["artifact"].files)
-    artifact = _engine(
+    artifact = workers.engine(
         job, "worker", {**common, "format": recipe["format"], "variant": recipe["variant"], "files": files}
     )
-    asked = {**common, "source": str(job.inputs["source"].files), "options": _with_code(job, options)}
-    source = _engine(job, "torch", asked)
+    asked = {**common, "source": str(job.inputs["source"].files), "options": workers.with_code(job, options)}
+    source = workers.engine(job, "torch", asked)
     reference_files = job.inputs["reference"].files
     limits = job.node["hints"]["limits"]
     with machine(toolchains.cache_folder(), alone=True):
@@ -127,8 +124,8 @@ def measure_speed(job: Job) -> Mapping[str, Any]:
             artifact, source, recipe["task"], reference_files, options, job.log, limits
         )
     conditions |= {"hardware_class": recipe["hardware_class"], "attempt": recipe["attempt"]}
-    _write_json(job, "samples.json", samples)
-    _write_json(job, records.MEASUREMENT, records.measurement(job, "speed", metrics, conditions))
+    workers.write_json(job, "samples.json", samples)
+    workers.write_json(job, records.MEASUREMENT, records.measurement(job, "speed", metrics, conditions))
     return {}
 
 
@@ -142,13 +139,13 @@ def judge(job: Job) -> Mapping[str, Any]:
         "/".join(subject),
         target,
         gates.from_json(recipe["gates"]),
-        [job.inputs[kind].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
+        _measurements(job),
         job.inputs["inspection"].json(records.INSPECTION),
         artifact.digest,
         metrics=tasks.get(recipe["task"]).METRICS,
         device_available=recipe["present"],
     )
-    _write_json(job, "verdict.json", verdict)
+    workers.write_json(job, "verdict.json", verdict)
     return {}
 
 
@@ -158,7 +155,7 @@ def select(job: Job) -> Mapping[str, Any]:
 
     model, target = job.node["subject"]
     verdicts = {candidate: entry.json("verdict.json") for candidate, entry in job.inputs.items()}
-    _write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
+    workers.write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
     return {}
 
 
@@ -196,7 +193,7 @@ def bundle(job: Job) -> Mapping[str, Any]:
             },
             components=made,
             inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
-            measurements=[job.inputs[f"{name}/{kind}"].json(records.MEASUREMENT) for kind in ("accuracy", "speed")],
+            measurements=_measurements(job, f"{name}/"),
             metrics=tasks.get(task).METRICS,
         )
     bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])
@@ -243,50 +240,21 @@ def _reported(job: Job, name: str) -> reports.Artifact:
         recipe=converted.manifest["components"]["recipe"]["options"],
         notes=notes["result"],
         inspection=job.inputs[f"{name}/inspect"].json(records.INSPECTION),
-        measurements=[job.inputs[f"{name}/accuracy"].json(records.MEASUREMENT), speeds.json(records.MEASUREMENT)],
+        measurements=_measurements(job, f"{name}/"),
         samples=speeds.json("samples.json"),
     )
 
 
-def _with_code(job: Job, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a worker that opens the source: where the model's own code is allowed, they say so."""
-    return {**options, "remote_code": True} if job.recipe.get("allow_remote_code") else dict(options)
-
-
-def _work(job: Job, action: str, **request: Any) -> dict[str, Any]:
-    """Have a worker of the job's toolchain write the entry's files; returns its response."""
-    options = {**request.pop("options"), "threads": job.node["cpus"]}
-    asked = {"action": action, **request, "out": str(job.draft.files), "options": options}
-    with machine(toolchains.cache_folder(), alone=False):
-        return launch(
-            Path(job.node["toolchains"]["worker"]),
-            asked,
-            log=job.log,
-            out=job.draft.scratch("worker"),
-            timeout_s=60 * job.settings["time_limit_minutes"],
-            on_progress=progress.report,
-        )
-
-
-def _engine(job: Job, toolchain: str, request: Mapping[str, Any]) -> Command:
-    """The command that starts one engine of a speed measurement."""
-    from hallmark.engine import Command
-
-    folder, scratch = Path(job.node["toolchains"][toolchain]), job.draft.scratch(toolchain)
-    asked = scratch / "request.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
-    argv = [str(folder / "bin/python"), "-m", "hallmark.worker", str(asked), str(scratch / "response.json")]
-    return Command(argv, worker_env(folder, request["options"]["threads"], scratch))
-
-
-def _write_json(job: Job, name: str, content: Any) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    (job.draft.files / name).write_text(text + "\n", encoding="utf-8")
+def _measurements(job: Job, of: str = "") -> list[Any]:
+    """The measurements among a job's inputs, `of` being what their roles begin with: those that the plan has."""
+    roles = (f"{of}{kind}" for kind in records.KINDS)
+    return [job.inputs[role].json(records.MEASUREMENT) for role in roles if role in job.inputs]
 
 
 BODIES: Mapping[str, Callable[[Job], Mapping[str, Any]]] = {
     body.__name__: body
     for body in (
         fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, judge, select, bundle, report,
+        choice_jobs.reference_choices, choice_jobs.measure_choices,
     )
 }  # fmt: skip

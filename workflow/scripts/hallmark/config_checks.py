@@ -6,10 +6,10 @@ It reads no file and looks nothing up on disk; `config` has the models and repor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hallmark import datasets, devices, formats, gates, tasks
+from hallmark import datasets, devices, formats, gates, questions, tasks
 from hallmark.gates import no_such
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ def of_models(config: Config) -> list[str]:
         if model.task not in tasks.names():
             problems.append(f"{place}.task: {no_such('task', model.task, tasks.names())}")
             continue
-        for field in ("evaluation", "calibration"):
+        for field in ("evaluation", "calibration", "multiple_choice"):
             dataset = getattr(model, field)
             if dataset is not None and dataset not in config.data:
                 problems.append(f"{place}.{field}: {no_such('data', dataset, config.data)}")
         calibration, evaluation = (config.data.get(name or "") for name in (model.calibration, model.evaluation))
         if calibration is not None and calibration == evaluation:
             problems.append(f"{place}.calibration: {model.calibration!r} is the evaluation's data; keep the two apart")
+        problems += _check_questions(f"{place}.multiple_choice", config, model)
         problems += _check_options(f"{place}.measure", model.measure, model.task)
         options = {**tasks.defaults(tasks.get(model.task).OPTIONS), **config.measuring(name)}
         if options["warmup_rounds"] <= options["warmup_window"]:
@@ -52,6 +53,24 @@ def of_models(config: Config) -> list[str]:
         else:
             problems += _check_options(f"measure.{task}", options, task)
     return problems
+
+
+def _check_questions(place: str, config: Config, model: Model) -> list[str]:
+    dataset = config.data.get(model.multiple_choice or "")
+    if dataset is None:
+        return []
+    if not _chooses(model.task):
+        able = ", ".join(name for name in tasks.names() if _chooses(name))
+        return [f"{place}: a {model.task} model answers no questions; tasks that can: {able}"]
+    reader = datasets.READERS.get(dataset.reader)
+    if reader and reader.file != questions.FILE:
+        wanted = next(name for name, known in datasets.READERS.items() if known.file == questions.FILE)
+        return [f"{place}: {model.multiple_choice!r} has the reader {dataset.reader}; questions have {wanted}"]
+    return []
+
+
+def _chooses(task: str) -> bool:
+    return any(metric.source == "choices" for metric in tasks.get(task).METRICS.values())
 
 
 def _check_options(place: str, options: Mapping[str, Any], task: str) -> list[str]:
@@ -117,7 +136,25 @@ def of_targets(settings: Settings) -> list[str]:
     for name, policy in settings.policies.items():
         problems += gates.check_policy(policy, known, f"policies.{name}")
         problems += _check_directions(policy, f"policies.{name}")
-    return problems
+    return problems or list(_check_unasked(settings))
+
+
+def _check_unasked(settings: Settings) -> Iterator[str]:
+    """Gates on labelled questions that hold for models which are asked none: what is not measured fails."""
+    models = settings.config.models
+    unasked = [name for name, model in models.items() if not model.multiple_choice and model.task in tasks.names()]
+    for target in settings.targets.values():
+        for name in (name for name in unasked if target.models is None or name in target.models):
+            details, policy = models[name], settings.policies[target.policy]
+            built = [f"{f}/{v}" for f, variants in details.formats.items() for v in variants]
+            subjects = [f"{name}/{candidate}" for candidate in target.candidates if candidate in built]
+            gated = {metric for subject in subjects for metric in gates.resolve(policy, details.task, subject)}
+            asked = [metric for metric in sorted(gated) if tasks.get(details.task).METRICS[metric].source == "choices"]
+            if asked:
+                yield (
+                    f"policies.{target.policy}: {name} is gated on {', '.join(asked)}, which needs labelled questions; "
+                    f"name some in models.{name}.multiple_choice"
+                )
 
 
 def _built(models: Iterable[Model]) -> dict[str, set[str]]:

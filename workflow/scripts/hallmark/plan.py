@@ -24,12 +24,19 @@ class Artifact:
     convert: Node
     inspect: Node
     accuracy: Node
+    choices: Node | None  # where the config names labelled questions
     speed: Node
     judges: Mapping[str, Node]  # by target
 
     @property
     def name(self) -> str:
         return f"{self.model}/{self.format}/{self.variant}"
+
+    @property
+    def measurements(self) -> dict[str, Node]:
+        """The measurements that are planned, by kind."""
+        choices = {"choices": self.choices} if self.choices else {}
+        return {"accuracy": self.accuracy, **choices, "speed": self.speed}
 
     @property
     def candidate(self) -> str:

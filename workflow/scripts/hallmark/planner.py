@@ -96,9 +96,8 @@ class Planner:
                 f"{artifact.candidate}/artifact": artifact.convert,
                 f"{artifact.candidate}/verdict": artifact.judges[target],
                 f"{artifact.candidate}/inspection": artifact.inspect,
-                f"{artifact.candidate}/accuracy": artifact.accuracy,
-                f"{artifact.candidate}/speed": artifact.speed,
             }
+            inputs |= {f"{artifact.candidate}/{kind}": node for kind, node in artifact.measurements.items()}
         details = self.config.models[model]
         bundled = Node(
             "bundle",
@@ -119,8 +118,8 @@ class Planner:
     def report(self, artifacts: tuple[Artifact, ...], choices: tuple[Choice, ...]) -> Node:
         inputs: dict[str, Node] = {}
         for artifact in artifacts:
-            for role in ("convert", "inspect", "accuracy", "speed"):
-                inputs[f"{artifact.name}/{role}"] = getattr(artifact, role)
+            made = {"convert": artifact.convert, "inspect": artifact.inspect, **artifact.measurements}
+            inputs |= {f"{artifact.name}/{role}": node for role, node in made.items()}
             inputs |= {f"{artifact.name}/judge/{target}": judge for target, judge in artifact.judges.items()}
         inputs |= {f"{choice.model}/{choice.target}/select": choice.select for choice in choices}
         recipe = {

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hallmark.jobs import Job
 
 INSPECTION, MEASUREMENT = "inspection.json", "measurement.json"
+KINDS = ("accuracy", "choices", "speed")  # of measurements
 
 
 def inspection(job: Job, found: Inspection) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def inspection(job: Job, found: Inspection) -> dict[str, Any]:
 
 
 def measurement(job: Job, kind: str, metrics: Mapping[str, Any], conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `measurement.json`; `kind` is accuracy or speed."""
+    """The content of `measurement.json`; `kind` is one of KINDS."""
     return {
         "kind": kind,
         "subject": job.subject,

@@ -1,7 +1,7 @@
 """Toolchains: which there are, what decides each, and how one is made in the cache folder. Runs no job in one.
 
-A toolchain is a locked Python environment, with torch by version and build, and for some with native programs. They are
-data, in `workflow/envs/toolchains.yaml`. The digest of that data is in the key of all that a toolchain makes.
+A toolchain is a locked Python environment, for most with torch by version and build, and for some with native programs.
+They are data, in `workflow/envs/toolchains.yaml`. The digest of that data is in the key of all that a toolchain makes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ OnProgress = Callable[[int, int, str], None]
 class Toolchain:
     """What a toolchain is made of, and where it is or will be.
 
-    `lock` is a file in workflow/envs; `torch_build` is `cpu` or a CUDA version as uv writes it (`cu130`).
+    `lock` is a file in workflow/envs; `torch_build` is `cpu` or a CUDA version as uv writes it (`cu130`). `torch` is a
+    version, or None where it is not needed.
     """
 
     name: str
     torch_build: str
     cache: Path
     lock: str
-    torch: str
+    torch: str | None
     programs: native.Recipe | None
 
     @cached_property
@@ -54,7 +55,7 @@ class Toolchain:
         return digest.of_value(
             {
                 "lock": normalised((ENVS / self.lock).read_text(encoding="utf-8")),
-                "torch": [self.torch, self.torch_build],
+                "torch": [self.torch, self.torch_build] if self.torch else None,
                 "programs": self.programs.as_json() if self.programs else None,
             }
         )
@@ -97,7 +98,7 @@ def get(name: str, torch_build: str = "cpu") -> Toolchain:
         raise KeyError(f"no toolchain {name!r}, have {', '.join(all_toolchains())}")
     entry = _described()[name]
     programs = native.Recipe(**entry["programs"]) if "programs" in entry else None
-    return Toolchain(name, torch_build, cache_folder(), entry["lock"], entry["torch"], programs)
+    return Toolchain(name, torch_build, cache_folder(), entry["lock"], entry.get("torch"), programs)
 
 
 def normalised(lock: str) -> list[str]:
@@ -149,8 +150,9 @@ def _make(toolchain: Toolchain, on_progress: OnProgress) -> None:
     into = ("pip", "install", "--python", toolchain.python)
     exact = ("--no-deps", "--require-hashes", "--requirements", ENVS / toolchain.lock)
     run_uv(*into, *exact, cache=uv_cache, settings=NO_CONSTRAINTS)
-    step(1, f"torch {toolchain.torch} ({toolchain.torch_build})")
-    _install_torch(toolchain, *into, "--constraint", ENVS / toolchain.lock)
+    if toolchain.torch:
+        step(1, f"torch {toolchain.torch} ({toolchain.torch_build})")
+        _install_torch(toolchain, *into, "--constraint", ENVS / toolchain.lock)
     if toolchain.programs:
         step(2, toolchain.programs.folder)
         native.install(toolchain.programs, toolchain.folder, toolchain.cache, local_platform(), on_progress)

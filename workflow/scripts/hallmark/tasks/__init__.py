@@ -56,7 +56,7 @@ class Metric:
     `grows`: more text gives it a narrower interval.
     """
 
-    source: Literal["accuracy", "speed", "inspect"]
+    source: Literal["accuracy", "choices", "speed", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
