@@ -79,7 +79,7 @@ def subject_of(plan: Plan, name: str, options: Mapping[str, float]) -> Subject:
     found = {artifact.name: artifact for artifact in plan.artifacts}
     if name not in found:
         raise SystemExit(gates.no_such("artifact", name, found))
-    node = found[name].speed
+    node = found[name].measurements["speed"]
     recipe = node.recipe
     files, reference = (plan.root / node.inputs[role].place / "files" for role in ("artifact", "reference"))
     chosen = {**recipe["options"], **options, "threads": usable_cpus()}

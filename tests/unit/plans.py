@@ -29,6 +29,7 @@ CONFIG: dict[str, Any] = {
     "targets_file": "targets.yaml",
     "hardware_class": "a test",
 }
+QUESTIONS = {"source": {"kind": "path", "folder": "asked", "files": ["*.jsonl"]}, "reader": "multiple_choice"}
 TARGETS: dict[str, Any] = {
     "targets": {
         "cpu-llamacpp": {"candidates": ["gguf/q8_0", "gguf/f16"]},
@@ -47,6 +48,13 @@ def edited(tree: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     for name in parents:
         place = place[name]
     place[last] = value
+    return fresh
+
+
+def asked(raw: dict[str, Any] = CONFIG) -> dict[str, Any]:
+    """The configuration with labelled questions for its model."""
+    fresh = edited(raw, "models.tiny.multiple_choice", "questions")
+    fresh["data"]["questions"] = QUESTIONS
     return fresh
 
 

@@ -62,6 +62,8 @@ def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: 
         ("models.tiny.task", "translation", ["models.tiny.task", "no task 'translation'", "causal-lm"]),
         ("models.tiny.evaluation", "txt", ["models.tiny.evaluation", "no data 'txt'", "other, text"]),
         ("models.tiny.calibration", "text", ["models.tiny.calibration", "keep the two apart"]),
+        ("models.tiny.multiple_choice", "q", ["models.tiny.multiple_choice", "no data 'q'", "other, text"]),
+        ("models.tiny.multiple_choice", "text", ["'text' has the reader wikipedia", "have multiple_choice"]),
         ("data.other.options", {}, ["models.tiny.calibration: 'other'", "keep the two apart"]),
         ("models.tiny.formats", {"ggfu": ["q8_0"]}, ["no format 'ggfu'", "did you mean gguf?"]),
         ("models.tiny.formats", {"gguf": ["q9"]}, ["models.tiny.formats.gguf.q9", "no variant 'q9'", "q8_0"]),
@@ -125,6 +127,11 @@ def test_what_is_made_of_a_calibrated_variant_needs_calibration_data(
         ),
         ("policies.default.causal-lm", {"*/*/*": {"kl_mean": {"min": 1}}}, ["lower is better, so its limit is a max"]),
         ("policies.default.causal-lm", {"*/*/*": {"decode_ratio": {"max": 1}}}, ["so its limit is a min"]),
+        (
+            "policies.default.causal-lm",
+            {"*/gguf/*": {"choice_accuracy_drop": {"max": 0.1}}},
+            ["tiny is gated on choice_accuracy_drop", "models.tiny.multiple_choice"],
+        ),
         ("policies.default.causal-lm", {"tiney/*/*": {"kl_mean": {"max": 1}}}, ["no model 'tiney'"]),
         ("policies.default.causal-lm", {"*/*": {"kl_mean": {"max": 1}}}, ["model/format/variant"]),
     ],
@@ -136,6 +143,14 @@ def test_what_is_wrong_in_the_targets_is_named(
     assert message.startswith("targets.yaml: ")
     for part in parts:
         assert part in message
+
+
+def test_an_encoder_answers_no_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = changed(CONFIG, "data.asked", {"source": DATA["source"], "reader": "multiple_choice"})
+    raw["models"]["tiny"] |= {"task": "sentence-similarity", "multiple_choice": "asked"}
+    message = complaint(tmp_path, monkeypatch, raw)
+    assert "models.tiny.multiple_choice: a sentence-similarity model answers no questions" in message
+    assert "tasks that can: causal-lm" in message
 
 
 def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

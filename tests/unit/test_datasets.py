@@ -108,7 +108,7 @@ def test_missing_files_and_ratings_that_do_not_fit_are_named(pairs: Path) -> Non
 
 
 def test_unknown_readers_options_splits_and_sets(pairs: Path) -> None:
-    assert datasets.check("wiki", {}) == ["no reader 'wiki', have text, wikipedia, rated_pairs"]
+    assert datasets.check("wiki", {}) == ["no reader 'wiki', have text, wikipedia, rated_pairs, multiple_choice"]
     assert datasets.check("rated_pairs", {"set": []}) == ["no option 'set', have sets"]
     with pytest.raises(datasets.DataError, match="no option"):
         read(pairs, "rated_pairs", pairs / "out", set=["lee"])

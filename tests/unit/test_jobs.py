@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.cases.checkpoints import parts
 from tests.cases.checkpoints import write as write_checkpoint
-from tests.unit.plans import build, encoders, planned
+from tests.unit.plans import asked, build, encoders, planned
 
 from hallmark import bodies, jobs, speed, store, toolchains, workers
 from hallmark.node import Node
@@ -90,8 +90,8 @@ def left(plan: Plan) -> list[Path]:
 
 def test_every_rule_that_writes_an_entry_has_a_body(plan: Plan) -> None:
     only_where_a_gate_asks = {"measure_release"}
-    planned_verbs = {node.verb for node in encoders({"offline": {}}).nodes()}
-    assert planned_verbs == set(bodies.BODIES) - only_where_a_gate_asks
+    verbs = {node.verb for plan in (encoders({"offline": {}}), planned(asked())) for node in plan.nodes()}
+    assert verbs == set(bodies.BODIES) - only_where_a_gate_asks
 
 
 def test_an_entry_holds_what_was_made_its_components_and_its_inputs_digests(plan: Plan) -> None:
@@ -217,7 +217,7 @@ def test_what_lint_has_learnt_to_refuse_is_not_released_from_a_warm_store(plan: 
 
 def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = plan.artifacts[0]
-    for node in artifact.speed.inputs.values():
+    for node in artifact.measurements["speed"].inputs.values():
         build(plan, node)
     cache = Path("cache")
     held: list[bool] = []
@@ -230,7 +230,7 @@ def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, mon
 
     monkeypatch.setattr(toolchains, "cache_folder", lambda: cache)
     monkeypatch.setattr(speed, "measure", measure)
-    run(plan, artifact.speed, bodies.measure_speed)
+    run(plan, artifact.measurements["speed"], bodies.measure_speed)
     assert held == [True]
 
 

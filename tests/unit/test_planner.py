@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.plans import CONFIG, TARGETS, build, changed, edited, encoders, keys, locked, planned
+from tests.unit.plans import CONFIG, TARGETS, asked, build, changed, edited, encoders, keys, locked, planned
 
 from hallmark import devices, digest, history, lock, release, toolchains, upkeep
 from hallmark.config import ConfigError
@@ -116,6 +116,24 @@ def test_what_is_made_of_another_variant_is_made_of_it_as_configured() -> None:
     assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].key == made["tiny/onnx/fp32"].key
 
 
+def test_labelled_questions_are_measured_by_themselves() -> None:
+    before, after = planned(), planned(asked())
+    assert keys(after).keys() - keys(before).keys() == {
+        "fetch questions/data", "reference_choices tiny",
+        *(f"measure_choices {artifact.name}" for artifact in before.artifacts),
+    }  # fmt: skip
+    again = {"fetch", "reference_choices", "measure_choices"}
+    assert verbs(changed(before, after)) == again | {"judge", "select", "bundle", "report"}
+    measured = {node.name: node for node in after.nodes() if node.verb == "measure_choices"}
+    used = {role: tool.name for role, tool in measured["tiny/gguf/q8_0"].toolchains.items()}
+    assert used == {"worker": "lm_eval", "engine": "llama_cpp"}
+
+
+def test_other_text_asks_no_question_again() -> None:
+    before, after = (planned(edited(asked(), "models.tiny.measure", {"blocks": n})) for n in (7, 8))
+    assert not verbs(changed(before, after)) & {"reference_choices", "measure_choices"}
+
+
 def test_a_gate_moves_no_measurement() -> None:
     stricter = edited(TARGETS, "policies.default.causal-lm", {"*/gguf/*": {"kl_mean": {"max": 0.4}}})
     moved = changed(planned(), planned(targets=stricter))
@@ -171,7 +189,7 @@ def test_a_device_that_is_not_here_is_part_of_the_verdict(monkeypatch: pytest.Mo
 def measure_and_judge(plan: Plan, verdict: dict[str, bool]) -> None:
     """Build what a run builds of tiny/gguf/q8_0 after its conversion, with this verdict."""
     artifact = next(artifact for artifact in plan.artifacts if artifact.name == "tiny/gguf/q8_0")
-    for node in (artifact.accuracy, artifact.speed, artifact.judges["cpu-llamacpp"]):
+    for node in (artifact.measurements["accuracy"], artifact.measurements["speed"], artifact.judges["cpu-llamacpp"]):
         if not (plan.root / node.place).exists():
             build(plan, node, {"verdict.json": json.dumps(verdict)})
 
@@ -216,8 +234,8 @@ def test_another_limit_or_a_cleaned_store_judges_what_was_measured_last() -> Non
     limits = {"*/*/*": {"kl_mean": {"max": 0.4}, "decode_ratio": {"min": 1.0}}}
     for other in (planned(), planned(targets=edited(TARGETS, "policies.default.causal-lm", limits))):
         artifact = next(artifact for artifact in other.artifacts if artifact.name == "tiny/gguf/q8_0")
-        assert artifact.speed.recipe["attempt"] == 1
-        assert artifact.accuracy.recipe["options"]["more"] == 2
+        assert artifact.measurements["speed"].recipe["attempt"] == 1
+        assert artifact.measurements["accuracy"].recipe["options"]["more"] == 2
     history.remember(settled)
     assert list(upkeep.collect_garbage(settled, 0, dry_run=False))
     assert planned().release == settled.release
@@ -229,8 +247,8 @@ def test_when_the_text_has_settled_it_the_noisy_speed_is_measured_again() -> Non
     second = planned()
     measure_and_judge(second, {"noisy": True, "short_of_samples": False})
     artifact = next(artifact for artifact in planned().artifacts if artifact.name == "tiny/gguf/q8_0")
-    assert artifact.accuracy.recipe["options"]["more"] == 2
-    assert artifact.speed.recipe["attempt"] == 1
+    assert artifact.measurements["accuracy"].recipe["options"]["more"] == 2
+    assert artifact.measurements["speed"].recipe["attempt"] == 1
 
 
 def test_a_task_that_has_measured_all_its_data_asks_for_no_more() -> None:
@@ -255,10 +273,15 @@ def test_traffic_that_was_too_noisy_to_judge_is_measured_once_more_and_speed_is_
     wanted = {"offline": {"batch": 2}}
     for number in range(6):
         (artifact,) = encoders(wanted).artifacts
-        assert artifact.loadgen is not None
-        assert artifact.loadgen.recipe["attempt"] == min(number, 4)
-        assert artifact.speed.recipe["attempt"] == 0
-        for node in (artifact.accuracy, artifact.speed, artifact.loadgen, artifact.judges["cpu-llamacpp"]):
+        assert artifact.measurements["loadgen"] is not None
+        assert artifact.measurements["loadgen"].recipe["attempt"] == min(number, 4)
+        assert artifact.measurements["speed"].recipe["attempt"] == 0
+        for node in (
+            artifact.measurements["accuracy"],
+            artifact.measurements["speed"],
+            artifact.measurements["loadgen"],
+            artifact.judges["cpu-llamacpp"],
+        ):
             if not (encoders(wanted).root / node.place).exists():
                 build(encoders(wanted), node, {"verdict.json": json.dumps({"noisy": False, "loadgen_noisy": True})})
 

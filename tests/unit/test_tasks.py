@@ -147,7 +147,7 @@ def test_a_task_says_what_it_measures():
         task = tasks.get(name)
         assert name == task.NAME
         assert all(
-            metric.source in ("accuracy", "speed", "loadgen", "inspect") and metric.meaning
+            metric.source in ("accuracy", "choices", "speed", "loadgen", "inspect") and metric.meaning
             for metric in task.METRICS.values()
         )
         assert set(task.REFERENCE_OPTIONS) | set(task.SPEED_OPTIONS) == set(task.OPTIONS)

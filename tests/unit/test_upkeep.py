@@ -81,7 +81,7 @@ def test_what_was_made_from_other_bytes_than_its_input_holds_is_set_aside(plan: 
     build(plan, artifact.convert, {"file.txt": "other bytes under the same key"})
     messages = checked(plan)
     assert any(f"made from other bytes than {artifact.convert.place}" in message for message in messages)
-    for node in (artifact.inspect, artifact.accuracy, artifact.speed):
+    for node in (artifact.inspect, artifact.measurements["accuracy"], artifact.measurements["speed"]):
         assert not node.manifest(plan.root).exists()
     assert plan.artifacts[1].inspect.manifest(plan.root).exists()
 

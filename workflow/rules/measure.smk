@@ -1,7 +1,7 @@
 """
-Runs each artifact and its source on the same inputs: accuracy, and speed; where a gate asks for it, speed also in turns with
-the last release, and where the config asks for it, an artifact under MLPerf LoadGen's traffic. Numbers with their
-conditions, no judgement.
+Runs each artifact and its source on the same inputs: accuracy, labelled questions where the config names some, and speed;
+where a gate asks for it, speed also in turns with the last release, and where the config asks for it, an artifact under
+MLPerf LoadGen's traffic. Numbers with their conditions, no judgement.
 INPUTS:
     artifact   = <store>/convert/{model}/{format}/{variant}/{key}/files/
     checkpoint = <store>/fetch/{model}/weights/{key}/files/
@@ -9,7 +9,9 @@ INPUTS:
     released   = artifacts/releases/{an earlier one}/{target}/{model}/
 OUTPUTS:
     reference  = <store>/reference/{model}/{key}/files/
+    chosen     = <store>/reference_choices/{model}/{key}/files/choices.json
     accuracy   = <store>/measure_accuracy/{model}/{format}/{variant}/{key}/files/measurement.json
+    choices    = <store>/measure_choices/{model}/{format}/{variant}/{key}/files/measurement.json
     speed      = <store>/measure_speed/{model}/{format}/{variant}/{key}/files/measurement.json
     compared   = <store>/measure_release/{model}/{format}/{variant}/{target}/{key}/files/measurement.json
     traffic    = <store>/measure_loadgen/{model}/{format}/{variant}/{key}/files/measurement.json
@@ -51,6 +53,46 @@ rule measure_accuracy:
         disk_mb=disk_of("measure_accuracy"),
     params:
         node=node_of("measure_accuracy"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule reference_choices:
+    input:
+        inputs_of("reference_choices"),
+    output:
+        ready="<store>/reference_choices/{model}/{key}/ready",
+    log:
+        "<logs>/reference_choices/{model}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: threads_of("reference_choices")
+    resources:
+        mem_mb=memory_of("reference_choices"),
+        disk_mb=disk_of("reference_choices"),
+    params:
+        node=node_of("reference_choices"),
+        settings=SETTINGS,
+    script:
+        "../scripts/entry.py"
+
+
+rule measure_choices:
+    input:
+        inputs_of("measure_choices"),
+    output:
+        ready="<store>/measure_choices/{model}/{format}/{variant}/{key}/ready",
+    log:
+        "<logs>/measure_choices/{model}/{format}/{variant}/{key}.log",
+    conda:
+        "../envs/core.yaml"
+    threads: threads_of("measure_choices")
+    resources:
+        mem_mb=memory_of("measure_choices"),
+        disk_mb=disk_of("measure_choices"),
+    params:
+        node=node_of("measure_choices"),
         settings=SETTINGS,
     script:
         "../scripts/entry.py"

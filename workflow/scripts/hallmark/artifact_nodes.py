@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hallmark import devices, estimates, formats, gates, intervals, last_release, store, tasks, toolchains
+from hallmark import choices, devices, estimates, formats, gates, intervals, last_release, store, tasks, toolchains
 from hallmark.config import ConfigError, Settings
 from hallmark.last_release import LastReleases, Released
 from hallmark.model_nodes import ModelNodes
@@ -115,9 +115,10 @@ class ArtifactNodes:
         model, format_name, variant = subject
         inspect = self._inspect(subject, convert)
         accuracy, speed = self._accuracy(subject, convert, wanted.more), self._speed(subject, convert, wanted.attempt)
-        loadgen = self._loadgen(subject, convert, wanted.traffic)
-        inputs = {"artifact": convert, "inspection": inspect, "accuracy": accuracy, "speed": speed}
-        inputs |= {"loadgen": loadgen} if loadgen else {}
+        asked, loadgen = self._choices(subject, convert), self._loadgen(subject, convert, wanted.traffic)
+        kinds = {"accuracy": accuracy, "choices": asked, "speed": speed, "loadgen": loadgen}
+        measured = {kind: node for kind, node in kinds.items() if node}
+        inputs = {"artifact": convert, "inspection": inspect, **measured}
         releases = {name: self._release(subject, name, convert, attempt) for name, attempt in wanted.releases.items()}
         task = self.config.models[model].task
         judges = {
@@ -130,7 +131,7 @@ class ArtifactNodes:
             )
             for name in self._targets(subject)
         }
-        return Artifact(model, format_name, variant, convert, inspect, accuracy, speed, loadgen, judges, releases)
+        return Artifact(model, format_name, variant, convert, inspect, measured, judges, releases)
 
     def _inspect(self, subject: Subject, convert: Node) -> Node:
         model, format_name, _ = subject
@@ -158,6 +159,26 @@ class ArtifactNodes:
             },
             toolchains={"worker": convert.toolchains["worker"]},
             memory_mb=estimates.accuracy_memory(facts, options),
+            cpus=self.models.half,
+        )
+
+    def _choices(self, subject: Subject, convert: Node) -> Node | None:
+        model, format_name, _ = subject
+        questions = self.models.questions(model)
+        if questions is None:
+            return None
+        return Node(
+            "measure_choices",
+            subject,
+            {**self._measured(subject, convert), "instructions": devices.instructions()},
+            code=("hallmark.records", *choices.CODE, *formats.spec(format_name).runtime),
+            inputs={
+                "artifact": convert,
+                "reference": self.models.reference_choices(model, questions),
+                "data": questions,
+            },
+            toolchains={"worker": self.models.toolchain("lm_eval"), "engine": convert.toolchains["worker"]},
+            memory_mb=estimates.choices_memory(self.models.locked.models[model].facts),
             cpus=self.models.half,
         )
 

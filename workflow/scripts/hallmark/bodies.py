@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hallmark import formats, loadgen_jobs, records, tasks, toolchains, workers
+from hallmark import choice_jobs, formats, loadgen_jobs, records, tasks, toolchains, workers
 from hallmark.jobs import Job
 from hallmark.speed_jobs import measure_release, measure_speed
 
@@ -234,6 +234,7 @@ BODIES: Mapping[str, Callable[[Job], Mapping[str, Any]]] = {
     body.__name__: body
     for body in (
         fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, measure_release,
-        loadgen_jobs.measure_loadgen, judge, select, bundle, report,
+        loadgen_jobs.measure_loadgen, choice_jobs.reference_choices, choice_jobs.measure_choices, judge, select,
+        bundle, report,
     )
 }  # fmt: skip

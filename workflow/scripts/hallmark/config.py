@@ -108,6 +108,9 @@ class Model(Section):
     task: str = Field(description="What the model is for: causal-lm or sentence-similarity")
     evaluation: Name = Field(description="Name of the data that accuracy is measured on")
     calibration: Name | None = Field(None, description="Name of the data for calibrated variants; not the evaluation's")
+    multiple_choice: Name | None = Field(
+        None, description="Name of the data with labelled questions to ask as well (causal-lm); see Labelled questions"
+    )
     allow_remote_code: bool = Field(
         False, description="Run the Python code that the checkpoint brings, where its model or tokenizer needs it"
     )
@@ -140,7 +143,7 @@ class Dataset(Section):
     """Evaluation or calibration data, pinned like a model."""
 
     source: Source = Field(description="Where the files come from; see Sources")
-    reader: str = Field(description="How the files are read: text, wikipedia or rated_pairs")
+    reader: str = Field(description="How the files are read: text, wikipedia, rated_pairs or multiple_choice")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the reader, e.g. split: calibration")
 
 

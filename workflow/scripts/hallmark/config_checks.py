@@ -6,10 +6,10 @@ It reads no file and looks nothing up on disk; `config` has the models and repor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hallmark import datasets, devices, formats, policy_checks, tasks
+from hallmark import datasets, devices, formats, gates, policy_checks, questions, tasks
 from hallmark.gates import no_such
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ def of_models(config: Config) -> list[str]:
         if model.task not in tasks.names():
             problems.append(f"{place}.task: {no_such('task', model.task, tasks.names())}")
             continue
-        for field in ("evaluation", "calibration"):
+        for field in ("evaluation", "calibration", "multiple_choice"):
             dataset = getattr(model, field)
             if dataset is not None and dataset not in config.data:
                 problems.append(f"{place}.{field}: {no_such('data', dataset, config.data)}")
         calibration, evaluation = (config.data.get(name or "") for name in (model.calibration, model.evaluation))
         if calibration is not None and calibration == evaluation:
             problems.append(f"{place}.calibration: {model.calibration!r} is the evaluation's data; keep the two apart")
+        problems += _check_questions(f"{place}.multiple_choice", config, model)
         problems += _check_options(f"{place}.measure", model.measure, model.task)
         if model.loadgen and not hasattr(tasks.get(model.task), "together"):
             problems.append(f"{place}.loadgen: LoadGen drives encoders and classifiers, not models of {model.task}")
@@ -54,6 +55,24 @@ def of_models(config: Config) -> list[str]:
         else:
             problems += _check_options(f"measure.{task}", options, task)
     return problems
+
+
+def _check_questions(place: str, config: Config, model: Model) -> list[str]:
+    dataset = config.data.get(model.multiple_choice or "")
+    if dataset is None:
+        return []
+    if not _chooses(model.task):
+        able = ", ".join(name for name in tasks.names() if _chooses(name))
+        return [f"{place}: a {model.task} model answers no questions; tasks that can: {able}"]
+    reader = datasets.READERS.get(dataset.reader)
+    if reader and reader.file != questions.FILE:
+        wanted = next(name for name, known in datasets.READERS.items() if known.file == questions.FILE)
+        return [f"{place}: {model.multiple_choice!r} has the reader {dataset.reader}; questions have {wanted}"]
+    return []
+
+
+def _chooses(task: str) -> bool:
+    return any(metric.source == "choices" for metric in tasks.get(task).METRICS.values())
 
 
 def _check_options(place: str, options: Mapping[str, Any], task: str) -> list[str]:
@@ -119,7 +138,29 @@ def of_targets(settings: Settings) -> list[str]:
     for name, policy in settings.policies.items():
         problems += policy_checks.check_policy(policy, known, f"policies.{name}")
         problems += _check_directions(policy, f"policies.{name}")
-    return problems
+    return problems or list(_check_unasked(settings))
+
+
+def _check_unasked(settings: Settings) -> Iterator[str]:
+    """Gates that hold for models of which the config does not ask what they need: what is not measured fails."""
+    for name, model in settings.config.models.items():
+        if model.task not in tasks.names():
+            continue
+        missing = {"choices": "multiple_choice", "loadgen": "loadgen"}
+        missing = {source: key for source, key in missing.items() if not getattr(model, key)}
+        known = tasks.metrics(model.task)
+        built = [f"{format_name}/{variant}" for format_name, variants in model.formats.items() for variant in variants]
+        for target in settings.targets.values():
+            if target.models is not None and name not in target.models:
+                continue
+            policy = settings.policies[target.policy]
+            subjects = [f"{name}/{candidate}" for candidate in target.candidates if candidate in built]
+            gated = {metric for subject in subjects for metric in gates.resolve(policy, model.task, subject)}
+            for source, key in missing.items():
+                asked = [metric for metric in sorted(gated) if known[metric].source == source]
+                if asked:
+                    what = f"{name} is gated on {', '.join(asked)}"
+                    yield f"policies.{target.policy}: {what}, which needs models.{name}.{key}"
 
 
 def _built(models: Iterable[Model]) -> dict[str, set[str]]:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from hallmark import questions
+
 Item = dict[str, Any]
 Options = Mapping[str, Any]
 
@@ -38,13 +40,17 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Reader:
-    """How one kind of data is read: options with their defaults, the file it leaves, what it is for."""
+    """How one kind of data is read: options with their defaults, the file it leaves, what it is for.
+
+    `libraries` and `code` (modules beside this one) decide its bytes too.
+    """
 
     items: Callable[[Path, Options], Iterator[Item]]
     options: Options
     file: str
     about: str
     libraries: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
 
 
 def _wikipedia(folder: Path, options: Options) -> Iterator[Item]:
@@ -165,6 +171,14 @@ def _articles_as_they_are(folder: Path, options: Options) -> Iterator[Item]:
                 raise DataError(f'{path.name}, line {number}: not {{"text": "..."}}') from None
 
 
+def _multiple_choice(folder: Path, options: Options) -> Iterator[Item]:
+    """{"context", "choices", "label"} of each labelled question."""
+    try:
+        yield from questions.read(folder, options)
+    except questions.QuestionError as error:
+        raise DataError(str(error)) from None
+
+
 READERS: Mapping[str, Reader] = {
     "text": Reader(
         items=_articles_as_they_are,
@@ -184,6 +198,13 @@ READERS: Mapping[str, Reader] = {
         options={"sets": list(SETS)},
         file="pairs.jsonl",
         about="pairs of texts or words with people's rating: lee, wordsim353, simlex999",
+    ),
+    "multiple_choice": Reader(
+        items=_multiple_choice,
+        options=questions.OPTIONS,
+        file=questions.FILE,
+        about='labelled questions: `.jsonl` files of {"question", "choices", "label"}, or tasks of BIG-bench (`.json`)',
+        code=("hallmark.questions",),
     ),
 }
 
@@ -215,7 +236,7 @@ def prepare(files: Path, reader: str, options: Options, out: Path) -> dict[str, 
         for item in chosen.items(files, {**chosen.options, **options}):
             lines.write(json.dumps(item, ensure_ascii=False, sort_keys=True) + "\n")
             count += 1
-            characters += sum(len(value) for key, value in item.items() if key in ("text", "a", "b"))
+            characters += sum(len(value) for key, value in item.items() if key in ("text", "a", "b", "context"))
     if not count:
         raise DataError(f"{reader}: nothing is left with {dict(options)}")
     return {"items": count, "characters": characters}

@@ -13,6 +13,7 @@ from hallmark import tasks
 from hallmark.formats import Memory
 
 MB = 1_000_000
+HARNESS = 600  # MB of a process that has imported lm-evaluation-harness
 ENGINE = 1_100  # MB of a process that has imported torch or a runtime and loaded nothing
 
 
@@ -65,6 +66,11 @@ def accuracy_memory(facts: Mapping[str, Any], options: Mapping[str, Any]) -> int
 def loadgen_memory(facts: Mapping[str, Any]) -> int:
     """MB of the engine that LoadGen drives, and of LoadGen with its logs."""
     return round(ENGINE + 1.5 * _float32(facts) + 100)
+
+
+def choices_memory(facts: Mapping[str, Any]) -> int:
+    """MB to run an engine on a question of 500 tokens, beside the harness that asks it."""
+    return round(HARNESS + ENGINE + 1.5 * _float32(facts) + 3 * _logits(facts, 500))
 
 
 def speed_memory(facts: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hallmark import datasets, devices, estimates, formats, lock, tasks, toolchains
+from hallmark import choices, datasets, devices, estimates, formats, lock, tasks, toolchains
 from hallmark.config import Config, VariantChoice
 from hallmark.lint import report as lint
 from hallmark.node import Node
@@ -84,7 +84,7 @@ class ModelNodes:
                 "options": dataset.options,
                 "libraries": datasets.libraries(dataset.reader),
             }
-            code = ("hallmark.datasets",)
+            code = ("hallmark.datasets", *datasets.READERS[dataset.reader].code)
             return Node("fetch", (name, "data"), recipe, code, hints=_whereabouts(entry), disk_mb=20)
 
         return self._once(("data", name), make)
@@ -166,5 +166,27 @@ class ModelNodes:
             after={"lint": self.lint(model)},
             memory_mb=estimates.reference_memory(facts, options),
             disk_mb=estimates.reference_disk(details.task, facts, options),
+            cpus=self.half,
+        )
+
+    def questions(self, model: str) -> Node | None:
+        """The labelled questions that a model's artifacts are asked, if the config names some."""
+        name = self.config.models[model].multiple_choice
+        return self.data(name) if name else None
+
+    def reference_choices(self, model: str, questions: Node) -> Node:
+        return self._once(("reference_choices", model), lambda: self._reference_choices(model, questions))
+
+    def _reference_choices(self, model: str, questions: Node) -> Node:
+        task, facts = self.config.models[model].task, self.locked.models[model].facts
+        return Node(
+            "reference_choices",
+            (model,),
+            {"task": task, "instructions": devices.instructions()} | self.code(model),
+            code=(*choices.CODE, "hallmark.pytorch", tasks.get(task).__name__),
+            inputs={"source": self.source(model), "data": questions},
+            toolchains={"worker": self.toolchain("lm_eval"), "engine": self.toolchain("torch")},
+            after={"lint": self.lint(model)},
+            memory_mb=estimates.choices_memory(facts),
             cpus=self.half,
         )

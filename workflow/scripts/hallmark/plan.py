@@ -23,21 +23,13 @@ class Artifact:
     variant: str
     convert: Node
     inspect: Node
-    accuracy: Node
-    speed: Node
-    loadgen: Node | None  # where the config asks for LoadGen
+    measurements: Mapping[str, Node]  # by kind, those of `records.KINDS` that are planned
     judges: Mapping[str, Node]  # by target
     releases: Mapping[str, Node] = field(default_factory=dict)  # speed against the last release, by target
 
     @property
     def name(self) -> str:
         return f"{self.model}/{self.format}/{self.variant}"
-
-    @property
-    def measurements(self) -> dict[str, Node]:
-        """The measurements that are planned, by kind."""
-        loadgen = {"loadgen": self.loadgen} if self.loadgen else {}
-        return {"accuracy": self.accuracy, "speed": self.speed, **loadgen}
 
     @property
     def candidate(self) -> str:

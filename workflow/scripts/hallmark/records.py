@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hallmark.jobs import Job
 
 INSPECTION, MEASUREMENT = "inspection.json", "measurement.json"
-KINDS = ("accuracy", "speed", "loadgen", "release")  # of measurements; the last two where something asks for them
+KINDS = ("accuracy", "choices", "speed", "loadgen", "release")  # of measurements; the first and `speed` always are
 
 
 def inspection(job: Job, found: Inspection) -> dict[str, Any]:

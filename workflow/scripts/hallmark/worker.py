@@ -7,9 +7,10 @@ A request names its action, paths as text, and `options`, which always hold `thr
     convert      format, inputs {name: folder}, out, options       the adapter's convert; options are the variant's
     materialise  inputs {name: path}, out, options                 a GGUF turned back into a float checkpoint
     compare      inputs {source: folder}, options                  a checkpoint's tensors against its class, for lint
+    questions    engine {name, argv, env, log}, data, reference or null, out, options    labelled questions, asked
     reference    task, source, data, out, options                  what the source answers
     accuracy     task, format, files, variant, reference, data, out, options     an artifact against the reference
-    serve        task, options, and source, or format, files and variant         an engine for `hallmark.speed`
+    serve        task, options, and source, or format, files and variant         an engine, see `serve`
 
 In the last two `options` are the task's and `variant` the variant's; the adapter's `open` gets both, the task's on
 top. The response is `{"result": what the action returned, "versions": {distribution: version}}`, written only on
@@ -32,7 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from hallmark import formats, tasks
+from hallmark import choices, formats, tasks
 from hallmark.processes import peak_memory
 
 Request = Mapping[str, Any]
@@ -66,7 +67,14 @@ def accuracy(request: Request) -> Any:
         return task.accuracy(runner, *folders, request["options"])
 
 
-ACTIONS = {body.__name__: body for body in (convert, materialise, compare, reference, accuracy)}
+def questions(request: Request) -> Any:
+    made = importlib.import_module("hallmark.harness")
+    reference, timeout_s = request["reference"], request["options"]["timeout_s"]
+    folders = Path(request["data"]), Path(reference) if reference else None, Path(request["out"])
+    return made.ask(request["engine"], *folders, timeout_s)
+
+
+ACTIONS = {body.__name__: body for body in (convert, materialise, compare, reference, accuracy, questions)}
 
 
 def _inputs(request: Request) -> dict[str, Path]:
@@ -124,6 +132,12 @@ class _Engine:
             held.append(_private_bytes())
         return {"seconds": seconds, "private_bytes": held}
 
+    def encode(self, request: Any) -> dict[str, Any]:
+        return choices.encode(self.runner, request)
+
+    def score(self, request: Any) -> dict[str, Any]:
+        return choices.score(self.runner, request)
+
     def state(self, request: Any) -> dict[str, Any]:
         peak = peak_memory() + _peak_below("self")
         return {"peak_bytes": peak, "about": getattr(self.runner, "about", {}), "versions": versions()}
@@ -138,6 +152,7 @@ def serve(open_runner: Open, task: ModuleType, size_bytes: int, messages: IO[byt
                                            answered; and the answer's part of that
         {"do": "soak", "request": [...]}   {"seconds": [...], "private_bytes": [...]}: of each of the requests what it
                                            took, and what this process held after it
+        {"do": "encode", "request": ...}   see `hallmark.choices`, and so for "score"
         {"do": "state"}                    {"peak_bytes", "versions", "about"}
     each with `waited_s` and `waited_cpu_s`, the time from the last answer to the message and the CPU time that this
     process used in it, and `took_s` and `cpu_s`, what the answer took. `peak_bytes` is of this process and those below

@@ -63,7 +63,7 @@ class Metric:
     `grows`: more text gives it a narrower interval.
     """
 
-    source: Literal["accuracy", "speed", "loadgen", "release", "inspect"]
+    source: Literal["accuracy", "choices", "speed", "loadgen", "release", "inspect"]
     unit: str
     better: Literal["lower", "higher"]
     meaning: str

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from hallmark import generation, intervals, statistics, token_set, tokenizer_sample
+from hallmark import choices, generation, intervals, statistics, token_set, tokenizer_sample
 from hallmark.distributions import divergence, log_softmax, loss, nonfinite
 from hallmark.progress import track
 from hallmark.pytorch import CausalLM
@@ -74,6 +74,7 @@ METRICS = {
     **generation.METRICS,
     **tokenizer_sample.METRICS,
     "chat_mismatch": tokenizer_sample.CHAT_METRIC,
+    **choices.METRICS,
     "ttft_ms": timed("ms", "lower", "time to the first token of a prompt of prompt_tokens, median"),
     "source_ttft_ms": timed("ms", "lower", "the same of the source on PyTorch"),
     "prefill_tokens_per_s": timed("tokens/s", "higher", "prompt tokens over time to the first token, median"),
