@@ -42,7 +42,7 @@ def _ask(job: Job, name: str, asked: Mapping[str, Any], reference: str | None) -
     return workers.run(
         job,
         "questions",
-        engine={"name": name, "argv": command.argv, "env": command.env, "log": str(job.log)},
+        engine={"name": name, "argv": command.argv, "env": command.env, "log": str(job.log.absolute())},
         data=str(job.inputs["data"].files),
         reference=reference,
         options={"timeout_s": 60 * job.settings["time_limit_minutes"]},
