@@ -13,7 +13,7 @@ from hallmark import tasks
 from hallmark.formats import Memory
 
 MB = 1_000_000
-HARNESS = 600  # MB of a process that has imported lm-evaluation-harness
+HARNESS = 300  # MB of a process that has imported lm-evaluation-harness
 ENGINE = 1_100  # MB of a process that has imported torch or a runtime and loaded nothing
 
 
