@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hallmark import digest, formats, tasks, toolchains
+from hallmark import choices, digest, formats, tasks, toolchains
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "onnx", "onnxruntime", "openvino", "optimum", "nncf", "llama_cpp", "numpy")
@@ -110,12 +110,19 @@ def test_the_code_of_a_task_is_all_that_decides_its_accuracy(name: str) -> None:
         "hallmark.choices",
         "hallmark.loadgen_results",
         "hallmark.sentence_modules",
+        "hallmark.choices",  # numbers of a measurement of its own
     }
     for module in {task.__name__, *task.CODE} - {"hallmark.worker"}:  # which imports what it is asked to run
         assert imported(module) - decide_nothing <= set(task.CODE), module
     assert (
         "hallmark.sentence_modules" in task.CODE or name == "causal-lm"
     )  # whose half of hallmark.pytorch needs it not
+
+
+def test_the_code_of_labelled_questions_is_all_that_decides_their_numbers() -> None:
+    decide_nothing = {"hallmark.tasks", "hallmark.progress", "hallmark.engine", "hallmark.questions"}
+    for module in set(choices.CODE) - {"hallmark.worker"}:
+        assert imported(module) - decide_nothing <= set(choices.CODE), module
 
 
 def imported(module: str) -> set[str]:
