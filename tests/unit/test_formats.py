@@ -107,7 +107,6 @@ def test_the_code_of_a_task_is_all_that_decides_its_accuracy(name: str) -> None:
         "hallmark.progress",
         "hallmark.speed",
         "hallmark.intervals",
-        "hallmark.choices",
         "hallmark.loadgen_results",
         "hallmark.sentence_modules",
         "hallmark.choices",  # numbers of a measurement of its own

@@ -134,7 +134,7 @@ class Planner:
             "title": "Hallmark",
             "version": __version__,
             "release": self.config.release.version,
-            "hardware_class": self.artifacts.hardware_class,
+            "hardware_class": self.artifacts.nodes.hardware_class,
             "artifacts": [artifact.name for artifact in artifacts],
             "missing": [],
             "models": [
