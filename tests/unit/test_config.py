@@ -153,6 +153,16 @@ def test_an_encoder_answers_no_questions(tmp_path: Path, monkeypatch: pytest.Mon
     assert "tasks that can: causal-lm" in message
 
 
+def test_a_gate_on_traffic_needs_traffic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = changed(CONFIG, "models.tiny.task", "sentence-similarity")
+    raw = changed(changed(raw, "models.tiny.formats", {"gguf": ["q8_0"]}), "models.tiny.calibration", None)
+    gates = {"*/*/*": {"singlestream_p90_ms": {"max": 50}}}
+    targets = changed(TARGETS, "policies.default", {"sentence-similarity": gates})
+    targets = changed(targets, "targets.cpu-llamacpp.candidates", ["gguf/q8_0"])
+    message = complaint(tmp_path, monkeypatch, raw, targets)
+    assert "tiny is gated on singlestream_p90_ms, which needs models.tiny.loadgen" in message
+
+
 def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = changed(changed(CONFIG, "models.tiny.evaluation", "a"), "models.tiny.calibration", "b")
     assert len(complaint(tmp_path, monkeypatch, raw).splitlines()) == 2
