@@ -56,10 +56,17 @@ def drive(tmp_path):
         out.mkdir()
         code = SERVE.format(log=str(tmp_path / "calls"), unit=unit, step=step, together=together)
         engine = {"argv": [sys.executable, "-c", code], "env": {"PYTHONPATH": PACKAGES}, "log": str(log)}
-        request = {"engine": engine, "task": PAIRS.NAME, "samples": SAMPLES, "scenarios": scenarios,
-                   "options": OPTIONS, "out": str(out)}  # fmt: skip
+        request = {
+            "action": "loadgen",
+            "engine": engine,
+            "task": PAIRS.NAME,
+            "samples": SAMPLES,
+            "scenarios": scenarios,
+            "options": OPTIONS,
+            "out": str(out),
+        }
         toolchain = toolchains.make("loadgen").folder
-        answer = launch(toolchain, request, log=log, out=tmp_path, timeout_s=60, program="hallmark.loadgen")
+        answer = launch(toolchain, request, log=log, out=tmp_path, timeout_s=60)
         return answer["result"], *loadgen_results.read(out, list(scenarios))
 
     return run
@@ -88,7 +95,7 @@ def test_every_scenario_is_driven_and_its_numbers_are_loadgens_own(drive, tmp_pa
     assert conditions["offline_batch"] == {"size": 4, "why": ""}
     assert conditions["engine"]["about"] == {"precision": "none"}
     assert 0 < conditions["pipe_ms"]["empty"]["p50"] <= conditions["pipe_ms"]["empty"]["p99"]
-    assert conditions["host"]["threads"] == 1 and conditions["settled"] in (True, False)
+    assert conditions["host"]["threads"] == 1
     sizes = {call.split()[0] for call in calls(tmp_path)}
     assert {"one", "4"} <= sizes <= {"one", "1", "2", "3", "4"}  # the last batch holds what is left
     json.dumps([conditions, metrics, outcomes], allow_nan=False)

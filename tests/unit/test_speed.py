@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hallmark import against_release, speed, tasks
-from hallmark.engine import Command, Engine, EngineError
+from hallmark.engine import Command, Engine, EngineError, gained
 
 PACKAGES = str(Path(tasks.__file__).parents[2])
 LM = tasks.get("causal-lm")
@@ -213,9 +213,9 @@ def test_warm_up_ends_when_the_engines_gain_no_more(engine, measure):
 
 
 def test_the_gain_is_seen_through_noise_that_only_slows_down():
-    assert speed._gain([1.0, 1.3, 1.0, 2.0], 2) == 0
-    assert speed._gain([2.0, 1.5, 1.0, 1.6], 2) == 0.5
-    assert speed._gain([1.0, 1.0], 2) == math.inf
+    assert gained([1.0, 1.3, 1.0, 2.0], 2) == 0
+    assert gained([2.0, 1.5, 1.0, 1.6], 2) == 0.5
+    assert gained([1.0, 1.0], 2) == math.inf
 
 
 def test_what_the_first_answers_after_an_opening_lose_is_the_warm_up(engine, measure):

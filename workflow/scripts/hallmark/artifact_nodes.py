@@ -13,7 +13,7 @@ then looked at up to three times, on samples that hold the earlier ones, so a wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,10 @@ class Measured:
     """Which measurements of an artifact the plan has: times the text, attempt of the speed, of the traffic, and of the
     speed against the last release by target."""
 
-    more: int = 1
-    attempt: int = 0
-    traffic: int = 0
-    releases: Mapping[str, int] = field(default_factory=dict)
+    more: int
+    attempt: int
+    traffic: int
+    releases: Mapping[str, int]
 
 
 class ArtifactNodes:

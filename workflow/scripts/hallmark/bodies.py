@@ -80,7 +80,7 @@ def inspect(job: Job) -> Mapping[str, Any]:
 
 def reference(job: Job) -> Mapping[str, Any]:
     """What the source answers on the evaluation data."""
-    paths = {role: str(entry.files) for role, entry in job.inputs.items()}
+    paths: dict[str, Any] = {role: str(entry.files) for role, entry in job.inputs.items()}
     return workers.run(
         job, "reference", task=job.recipe["task"], **paths, options=workers.with_code(job, job.recipe["options"])
     )

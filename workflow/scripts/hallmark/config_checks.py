@@ -15,6 +15,10 @@ from hallmark.gates import no_such
 if TYPE_CHECKING:
     from hallmark.config import Config, Gates, Model, Settings, VariantChoice
 
+ASKED_BY = {
+    "choices": "multiple_choice",
+    "loadgen": "loadgen",
+}  # source of metrics -> key of the model that asks for them
 RESERVED = ("store", "logs", "report", "releases")  # folders below artifacts/, where models are linked
 
 
@@ -146,8 +150,7 @@ def _check_unasked(settings: Settings) -> Iterator[str]:
     for name, model in settings.config.models.items():
         if model.task not in tasks.names():
             continue
-        missing = {"choices": "multiple_choice", "loadgen": "loadgen"}
-        missing = {source: key for source, key in missing.items() if not getattr(model, key)}
+        missing = {source: key for source, key in ASKED_BY.items() if not getattr(model, key)}
         known = tasks.metrics(model.task)
         built = [f"{format_name}/{variant}" for format_name, variants in model.formats.items() for variant in variants]
         for target in settings.targets.values():

@@ -40,10 +40,10 @@ class Command:
 
 class Engine:
     """A context manager around the process, which is gone when it is left. Replies are awaited for `timeout_s`
-    each."""
+    each, and `pause_s` goes before each message, for the sake of another engine whose turn it was."""
 
-    def __init__(self, name: str, command: Command, log: Path, timeout_s: float) -> None:
-        self.name, self._log, self._timeout = name, log, timeout_s
+    def __init__(self, name: str, command: Command, log: Path, timeout_s: float, pause_s: float = PAUSE_S) -> None:
+        self.name, self._log, self._timeout, self._pause = name, log, timeout_s, pause_s
         self._pending = b""
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -79,7 +79,7 @@ class Engine:
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Send a message, after a pause, and return the reply. Raises EngineError when none comes in time."""
         assert self._process.stdin is not None
-        time.sleep(PAUSE_S)
+        time.sleep(self._pause)
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
         except OSError:
@@ -117,3 +117,9 @@ class Engine:
     def _failure(self, what: str) -> EngineError:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
         return EngineError("\n".join([f"the engine of the {self.name}: {what}", *lines]))
+
+
+def gained(times: Sequence[float], window: int) -> float:
+    """By what share the fastest of the last `window` times is faster than the fastest before; endless without one."""
+    before, last = times[:-window], times[-window:]
+    return min(before) / min(last) - 1 if before else float("inf")

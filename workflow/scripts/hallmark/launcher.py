@@ -40,7 +40,6 @@ LONGEST_LINE = 500  # of a line in an error message; the log has all of it
 FULL_DISK_BYTES = 16 * 2**20
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "Cannot allocate memory", "can't allocate memory")
 
-WORKER = "hallmark.worker"
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -65,9 +64,8 @@ def launch(
     out: Path,
     timeout_s: float,
     on_progress: OnProgress = lambda *_: None,
-    program: str = WORKER,
 ) -> dict[str, Any]:
-    """Run `python -m PROGRAM` of the toolchain in the folder `toolchain` on a request; return its response.
+    """Run `python -m hallmark.worker` of the toolchain in the folder `toolchain` on a request; return its response.
 
     `out` is the job's temporary folder; what the launcher puts there (request, response, the worker's TMPDIR and home)
     is removed again. What the worker prints is added to `log`. The response gets a field `process`: {"seconds",
@@ -80,7 +78,7 @@ def launch(
         ask, answer = scratch / "request.json", scratch / "response.json"
         ask.write_text(json.dumps(request), encoding="utf-8")
         started, kills = time.monotonic(), _out_of_memory_kills()
-        with log.open("ab") as lines, _started(toolchain, program, [ask, answer], request, scratch) as worker:
+        with log.open("ab") as lines, _started(toolchain, [ask, answer], request, scratch) as worker:
             in_time = _follow(worker, lines, started + timeout_s, on_progress)
             _take(worker, b"\n" if worker.pending else b"", lines, on_progress)
             usage = _end(worker)
@@ -128,13 +126,11 @@ def _signals_raise() -> Iterator[None]:
 
 
 @contextmanager
-def _started(
-    toolchain: Path, program: str, files: list[Path], request: Mapping[str, Any], scratch: Path
-) -> Iterator[_Worker]:
+def _started(toolchain: Path, files: list[Path], request: Mapping[str, Any], scratch: Path) -> Iterator[_Worker]:
     """The worker's process and its guard; both are gone when the block is left, however it is left."""
     with guard() as watch:
         process = subprocess.Popen(
-            [toolchain / "bin/python", "-m", program, *files],
+            [toolchain / "bin/python", "-m", "hallmark.worker", *files],
             cwd=scratch,
             env=worker_env(toolchain, request.get("options", {}).get("threads"), scratch),
             stdin=subprocess.DEVNULL,

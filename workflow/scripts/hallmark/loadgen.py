@@ -1,10 +1,8 @@
 """Has MLPerf LoadGen send its traffic to one engine, in the toolchain `loadgen`. Computes no metric, judges nothing.
 
-    python -m hallmark.loadgen request.json response.json
-
 LoadGen decides when a query comes and takes the times; what answers is an engine process (`hallmark.worker`, action
 `serve`) in the artifact's own toolchain, at the other end of a pipe. It answers one message at a time, so queries that
-come meanwhile wait here, in their order. A request is JSON:
+come meanwhile wait here, in their order. A request (see `hallmark.worker`) holds
 
     engine      {argv, env, log}: how the engine is started, and where what it prints goes
     task        its name; `together` of the task makes one request out of several
@@ -12,8 +10,6 @@ come meanwhile wait here, in their order. A request is JSON:
     scenarios   {name: settings}, see `hallmark.config.LoadGen`
     options     the task's, of which warm-up and time-out count here
     out         folder: LoadGen's logs of each scenario go into a folder of the scenario's name
-
-The response is {"result": conditions, "versions": {distribution: version}}.
 
 An engine that fails ends this process, from whichever thread notices: an exception must not pass through LoadGen.
 """
@@ -28,13 +24,12 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from hallmark import progress, tasks
-from hallmark.engine import Command, Engine, EngineError
+from hallmark.engine import Command, Engine, EngineError, gained
 from hallmark.host import Watch
 
 EMPTY = 200  # empty requests, which say what the pipe costs
@@ -44,18 +39,6 @@ HEADROOM = 1.3  # LoadGen makes its queries beforehand; an engine this much fast
 FALLEN_BEHIND = 10  # times the latency bound, as a queue at the target rate: Server ends when more queries wait
 SPARE = 100  # queries that may wait in any case
 Request = Mapping[str, Any]
-
-
-class Prompt(Engine):
-    """An engine that is asked at once. `Engine` pauses before each message for another one's sake; here is none."""
-
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        except OSError:
-            raise self._failure(self._ending()) from None
-        return self.reply()
 
 
 class Asked:
@@ -96,8 +79,7 @@ class Asked:
         gain = float("inf")
         for number in range(int(options["warmup_rounds"])):
             times.append(self.answer([number % len(self._samples)]))
-            if len(times) > window:
-                gain = min(times[:-window]) / min(times[-window:]) - 1
+            gain = gained(times, window)
             if gain <= float(options["warmup_tolerance"]):
                 break
         return min(times), gain
@@ -178,10 +160,11 @@ def _ms(seconds: float) -> float:
     return round(1000 * seconds, 4)
 
 
-def _engine(request: Request) -> Prompt:
+def _engine(request: Request) -> Engine:
     made = request["engine"]
     command = Command(made["argv"], made["env"])
-    return Prompt("artifact", command, Path(made["log"]), float(request["options"]["timeout_s"]))
+    # Asked at once: no other engine waits for its turn.
+    return Engine("artifact", command, Path(made["log"]), float(request["options"]["timeout_s"]), pause_s=0)
 
 
 def batches(request: Request) -> tuple[int, str]:
@@ -231,14 +214,3 @@ def drive(request: Request) -> dict[str, Any]:
         "settled": gain <= float(options["warmup_tolerance"]),
         "warmup_gain": round(min(max(gain, 0.0), 10.0), 3),
     }
-
-
-def main(request_path: Path, response_path: Path) -> None:
-    """Do what the request says."""
-    request = json.loads(request_path.read_text(encoding="utf-8"))
-    versions = {name: metadata.version(name) for name in ("mlcommons-loadgen",)}
-    response_path.write_text(json.dumps({"result": drive(request), "versions": versions}), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

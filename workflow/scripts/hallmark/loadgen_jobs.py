@@ -18,14 +18,16 @@ def measure_loadgen(job: Job) -> Mapping[str, Any]:
     options = {**recipe["options"], "threads": recipe["threads"]}
     served = {"action": "serve", **{name: recipe[name] for name in COPIED}, "options": options}
     engine = workers.engine(job, "engine", {**served, "files": str(job.inputs["artifact"].files)})
-    request = {
-        "engine": {"argv": list(engine.argv), "env": dict(engine.env), "log": str(job.log.absolute())},
-        "task": recipe["task"],
-        "samples": tasks.get(recipe["task"]).requests(job.inputs["reference"].files, options, SAMPLES),
-        "scenarios": scenarios,
-        "options": options,
-    }
-    answer = workers.have_done(job, request, "hallmark.loadgen", alone=True)
+    answer = workers.run(
+        job,
+        "loadgen",
+        alone=True,
+        engine={"argv": list(engine.argv), "env": dict(engine.env), "log": str(job.log.absolute())},
+        task=recipe["task"],
+        samples=tasks.get(recipe["task"]).requests(job.inputs["reference"].files, options, SAMPLES),
+        scenarios=scenarios,
+        options=options,
+    )
     metrics, outcomes = loadgen_results.read(job.draft.files, list(scenarios))
     conditions = {
         **answer["result"],

@@ -44,7 +44,7 @@ from typing import Any
 
 from hallmark import intervals, statistics, tasks
 from hallmark.devices import hardware_class
-from hallmark.engine import Command, Engine
+from hallmark.engine import Command, Engine, gained
 from hallmark.host import Watch
 from hallmark.processes import end_with_main, usable_cpus
 from hallmark.progress import report
@@ -211,7 +211,7 @@ class _Session:
         """Rounds until both engines have settled, at most one for each request."""
         for number, request in enumerate(requests):
             self._turn({"do": "sample", "request": request}, "_warmup")
-            self._gain = max(_gain(self._took[f"{side}_warmup"], window) for side in SIDES)
+            self._gain = max(gained(self._took[f"{side}_warmup"], window) for side in SIDES)
             self._settled = self._gain <= tolerance
             if self._settled:
                 self._steps -= len(requests) - number - 1
@@ -262,12 +262,6 @@ class _Session:
 
 def _share(cpu: float, wall: float) -> float:
     return round(cpu / wall, 3) if wall else 0.0
-
-
-def _gain(times: Sequence[float], window: int) -> float:
-    """By what share the fastest of the last `window` times is faster than the fastest before; endless without one."""
-    before, last = times[:-window], times[-window:]
-    return min(before) / min(last) - 1 if before else float("inf")
 
 
 def _common(session: _Session, states: Mapping[str, Mapping[str, Any]]) -> dict[str, Estimate]:

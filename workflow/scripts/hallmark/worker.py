@@ -7,6 +7,7 @@ A request names its action, paths as text, and `options`, which always hold `thr
     convert      format, inputs {name: folder}, out, options       the adapter's convert; options are the variant's
     materialise  inputs {name: path}, out, options                 a GGUF turned back into a float checkpoint
     compare      inputs {source: folder}, options                  a checkpoint's tensors against its class, for lint
+    loadgen      engine {argv, env, log}, task, samples, scenarios, out, options         LoadGen's traffic to an engine
     questions    engine {name, argv, env, log}, data, reference or null, out, options    labelled questions, asked
     reference    task, source, data, out, options                  what the source answers
     accuracy     task, format, files, variant, reference, data, out, options     an artifact against the reference
@@ -67,6 +68,10 @@ def accuracy(request: Request) -> Any:
         return task.accuracy(runner, *folders, request["options"])
 
 
+def loadgen(request: Request) -> Any:
+    return importlib.import_module("hallmark.loadgen").drive(request)
+
+
 def questions(request: Request) -> Any:
     made = importlib.import_module("hallmark.harness")
     reference, timeout_s = request["reference"], request["options"]["timeout_s"]
@@ -74,7 +79,7 @@ def questions(request: Request) -> Any:
     return made.ask(request["engine"], *folders, timeout_s)
 
 
-ACTIONS = {body.__name__: body for body in (convert, materialise, compare, reference, accuracy, questions)}
+ACTIONS = {body.__name__: body for body in (convert, materialise, compare, reference, accuracy, questions, loadgen)}
 
 
 def _inputs(request: Request) -> dict[str, Path]:

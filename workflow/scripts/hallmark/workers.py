@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hallmark import progress, toolchains
 from hallmark.jobs import Job
-from hallmark.launcher import WORKER, launch
+from hallmark.launcher import launch
 from hallmark.once import machine
 from hallmark.surroundings import worker_env
 
@@ -22,23 +22,17 @@ def with_code(job: Job, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "remote_code": True} if job.recipe.get("allow_remote_code") else dict(options)
 
 
-def run(job: Job, action: str, **request: Any) -> dict[str, Any]:
-    """Have a worker of the job's toolchain write the entry's files; returns its response."""
+def run(job: Job, action: str, *, alone: bool = False, **request: Any) -> dict[str, Any]:
+    """Have a worker of the job's toolchain write the entry's files, `alone` on the machine; returns its response."""
     options = {**request.pop("options"), "threads": job.node["cpus"]}
-    return have_done(job, {"action": action, **request, "options": options})
-
-
-def have_done(job: Job, request: Mapping[str, Any], program: str = WORKER, *, alone: bool = False) -> dict[str, Any]:
-    """Have a program of the job's toolchain do what is requested, `alone` on the machine; returns its response."""
     with machine(toolchains.cache_folder(), alone=alone):
         return launch(
             Path(job.node["toolchains"]["worker"]),
-            {**request, "out": str(job.draft.files)},
+            {"action": action, **request, "out": str(job.draft.files), "options": options},
             log=job.log,
             out=job.draft.scratch("worker"),
             timeout_s=60 * job.settings["time_limit_minutes"],
             on_progress=progress.report,
-            program=program,
         )
 
 
