@@ -112,6 +112,33 @@ def test_a_quantile_far_out_needs_many_rounds():
     assert many["low"] < many["value"] < many["high"] == pytest.approx(1000 * values.max())
 
 
+def latencies(generator, count, load):
+    """Of queries at random times to a server that answers one after the other and is busy `load` of the time."""
+    work = generator.lognormal(0, 0.1, count)
+    arrivals = np.cumsum(generator.exponential(1 / load, count)) if load else 100.0 * np.arange(count)
+    ends = np.empty(count)
+    free = 0.0
+    for place, (arrival, seconds) in enumerate(zip(arrivals, work, strict=True)):
+        free = ends[place] = max(free, arrival) + seconds
+    return ends - arrivals
+
+
+@pytest.mark.parametrize(("load", "few", "enough"), [(0.0, 500, 1000), (0.2, 500, 2000), (0.4, 1000, 4000)])
+def test_the_99th_percentile_of_a_queue_needs_more_queries_the_busier_the_server(load, few, enough):
+    """The counts that docs/gates.md gives for `server_p99_ms`."""
+    error = intervals.ERROR / intervals.ATTEMPTS
+    true = np.quantile(latencies(np.random.default_rng(1), 200_000, load), 0.99)
+
+    def found(count):
+        generator = np.random.default_rng(3)
+        return [intervals.quantile(latencies(generator, count, load), 0.99, error) for _ in range(40)]
+
+    assert sum(one["low"] is not None for one in found(few)) <= 4
+    settled = [one for one in found(enough) if one["low"] is not None]
+    assert len(settled) >= 38
+    assert sum(not one["low"] <= true <= one["high"] for one in settled) <= 1
+
+
 def test_a_few_openings_have_the_interval_of_their_logarithms():
     found = intervals.typical([1.0, 2.0, 4.0, 2.0], 0.05, "s")
     spread = np.std(np.log([1.0, 2.0, 4.0, 2.0]), ddof=1)
