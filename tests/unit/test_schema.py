@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import yaml
 
-from hallmark import schema
+from hallmark import gates, schema
 
 
 @pytest.mark.parametrize("path", schema.generated(), ids=lambda path: path.name)
@@ -36,3 +37,17 @@ def test_the_shipped_configurations_are_locked_and_sound(monkeypatch: pytest.Mon
     for name in ("config", "gemma"):
         raw = yaml.safe_load((schema.ROOT / f"config/{name}.yaml").read_text(encoding="utf-8"))
         assert planner.load(raw, f"config/{name}.yaml").artifacts
+
+
+def test_the_second_configuration_has_the_limits_of_the_first() -> None:
+    first, second = (
+        yaml.safe_load((schema.ROOT / f"config/{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("targets", "gemma-targets")
+    )
+
+    def limits(targets: dict[str, Any], candidate: str) -> dict[str, Any]:
+        found = gates.resolve(targets["policies"]["default"], "causal-lm", f"model/{candidate}")
+        return {metric: limit for metric, (limit, _) in found.items()}
+
+    for candidate in {name for target in second["targets"].values() for name in target["candidates"]}:
+        assert limits(first, candidate) == limits(second, candidate), candidate
