@@ -7,6 +7,7 @@ from hallmark.gates import Limit, judge, resolve
 from hallmark.tasks import timed
 
 METRICS = {
+    "warmup_s": timed("s", "lower", "a difference of times", "difference"),
     "decode_ratio": timed("", "higher", "a ratio"),
     "ttft_ms": timed("ms", "lower", "a time"),
     "decode_cpu_ratio": timed("", "higher", "a ratio of CPU time", "cpu"),
@@ -111,3 +112,10 @@ def test_what_happened_beside_loadgen_is_not_held_against_the_speed():
     words = {gate["metric"]: gate["verdict"] for gate in judged["gates"]}
     assert words == {"decode_ratio": "pass", "server_p99_ms": "inconclusive"}
     assert judged["loadgen_noisy"] and not judged["noisy"]
+
+
+def test_a_difference_of_times_says_nothing_where_the_machine_was_busy():
+    # What is taken off may be longer, so 0 is what a slow opening gives, too.
+    assert verdict("warmup_s", {"max": 1.0}, 0.0, 0.0, conditions(0.0))["verdict"] == "pass"
+    assert verdict("warmup_s", {"max": 1.0}, 0.0, 0.0, conditions(0.5))["verdict"] == "inconclusive"
+    assert verdict("warmup_s", {"max": 1.0}, 3.0, 4.0, conditions(0.5))["verdict"] == "inconclusive"

@@ -186,6 +186,18 @@ def test_a_device_that_is_not_here_is_part_of_the_verdict(monkeypatch: pytest.Mo
     assert all(node.recipe["present"] is False for node in after.nodes() if node.verb == "judge")
 
 
+def test_numbers_of_a_cpu_release_nothing_for_a_gpu_that_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "present", lambda device: True)
+    assert [devices.measured(device) for device in ("cpu", "intel-cpu", "nvidia-gpu", "amd-gpu")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    targets = edited(TARGETS, "targets.gpu", {"candidates": ["gguf/q8_0"], "device": "nvidia-gpu"})
+    judges = {
+        node.subject[-1]: node.recipe["present"] for node in planned(targets=targets).nodes() if node.verb == "judge"
+    }
+    assert judges["gpu"] is False and judges["cpu-llamacpp"] is True
+
+
 def measure_and_judge(plan: Plan, verdict: dict[str, bool]) -> None:
     """Build what a run builds of tiny/gguf/q8_0 after its conversion, with this verdict."""
     artifact = next(artifact for artifact in plan.artifacts if artifact.name == "tiny/gguf/q8_0")

@@ -139,7 +139,7 @@ class ArtifactNodes:
             "target": target,
             "task": task,
             "device": details.device,
-            "present": devices.present(details.device),
+            "present": devices.measured(details.device),
             "gates": gates.as_json(resolved),
             **({"release": compared} if compared else {}),
         }

@@ -150,7 +150,7 @@ class Dataset(Section):
 class Target(Section):
     """A kind of hardware: what may be released for it, and under which policy."""
 
-    device: str = Field("cpu", description="Device that must be present to measure for this target")
+    device: str = Field("cpu", description="Device that the numbers have to be measured on, else `not_run`")
     candidates: list[str] = Field(min_length=1, description="format/variant, the most preferred first")
     models: list[Name] | None = Field(
         None, description="Models released for this target; default: all that have a candidate"

@@ -13,6 +13,14 @@ KNOWN = {
     "amd-gpu": "an AMD GPU with its compute driver loaded",
 }
 
+# Those that an engine of today's formats computes on. On the others nothing is measured, whatever the machine has.
+MEASURED = ("cpu", "intel-cpu")
+
+
+def measured(device: str) -> bool:
+    """Whether what is measured here holds for the device: it is present, and the engines run on it."""
+    return device in MEASURED and present(device)
+
 
 @cache
 def present(device: str) -> bool:

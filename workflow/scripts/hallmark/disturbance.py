@@ -14,8 +14,9 @@ A speed gate is judged on its interval after that has been widened by two factor
 A ratio may be off in both directions and is widened in both. A time of one engine can only have come out too long and a
 rate too low, so they are widened towards the better side: `fail` may become `inconclusive`, while `pass` stays, since a
 quiet machine would have done better still. For them the spread of the machine's pace counts as well: a CPU that ran
-slower for a while cancels out of a ratio, not out of a time. What is missed: others who fit on CPUs of their own and
-still take memory bandwidth, or clock, from the engines.
+slower for a while cancels out of a ratio, not out of a time. A difference of two times may have come out too small as
+well, when what is taken off was lengthened, so it says nothing on a disturbed machine. What is missed: others who fit
+on CPUs of their own and still take memory bandwidth, or clock, from the engines.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Disturbance:
 
     def widen(self, low: float, high: float, metric: Metric) -> tuple[float, float]:
         """The interval of a positive number that holds what a quiet machine would have said."""
+        if metric.timed == "difference":
+            return (low, high) if self.time == 1 else (0.0, math.inf)
         if metric.unit == "":
             factor = self.cpu if metric.timed == "cpu" else self.ratio
             return low / factor, high * factor

@@ -223,7 +223,7 @@ def _judge_gate(
     gate: dict[str, Any] = {"metric": metric, "unit": unit, "limit": limit.to_json(), "pattern": pattern}
     gate |= {"value": None, "low": None, "high": None}
     if not device_available:
-        return gate | {"verdict": "not_run", "why": f"{metric} not measured: no such device here ({pattern})"}
+        return gate | {"verdict": "not_run", "why": f"{metric} not measured on such a device ({pattern})"}
     if needless and known and known.source == "release":
         return gate | {"verdict": NOT_APPLICABLE, "why": f"{metric} does not apply: {needless} ({pattern})"}
     if estimate is None:

@@ -14,10 +14,11 @@ from hallmark.plan import Plan
 
 def write(plan: Plan) -> Path | None:
     """Point `artifacts/report` at a report of what is there, which names what is missing. None when no artifact is."""
-    node = plan.report_of(lambda needed: needed.manifest(plan.root).exists())
+    memory = digest.Memory(jobs.STATE / "digests.sqlite")
+    node = plan.report_of(lambda needed: store.is_whole(plan.root, plan.root / needed.place, memory))
     if not node.recipe["artifacts"]:
         return None
-    place, memory = plan.root / node.place, digest.Memory(jobs.STATE / "digests.sqlite")
+    place = plan.root / node.place
     if not store.is_whole(plan.root, place, memory):
         inputs = {role: store.verify(plan.root / needed.place, memory) for role, needed in node.inputs.items()}
         made_from = {role: entry.digest for role, entry in inputs.items()}

@@ -171,9 +171,9 @@ def _take(worker: _Worker, received: bytes, log: BinaryIO, on_progress: OnProgre
     for line in lines:
         shown = line.rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar, what it showed last
         text = shown.decode("utf-8", errors="replace")
-        if text.startswith(progress.PREFIX):
-            report = json.loads(text.removeprefix(progress.PREFIX))
-            on_progress(report["done"], report["of"], report["what"])
+        report = progress.parse(text)
+        if report:
+            on_progress(*report)
         else:
             log.write(shown + b"\n")
             worker.tail.append(text[:LONGEST_LINE])

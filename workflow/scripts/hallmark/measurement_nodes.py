@@ -17,8 +17,8 @@ from hallmark.node import Node
 
 Subject = tuple[str, str, str]  # model, format, variant
 # The modules that decide a speed measurement, with those of its task and its format.
-MEASURES_SPEED = ("speed", "intervals", "host", "engine", "surroundings")
-COMPARES = (*MEASURES_SPEED, "against_release", "speed_jobs")  # with a release
+MEASURES_SPEED = ("speed", "speed_jobs", "intervals", "host", "engine", "surroundings")
+COMPARES = (*MEASURES_SPEED, "against_release")  # with a release
 MEASURES_LOADGEN = ("loadgen", "loadgen_jobs", "loadgen_results", "intervals", "host", "engine", "surroundings")
 
 

@@ -7,6 +7,7 @@ which the launcher reads. Every other line is log.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TypeVar
@@ -33,7 +34,20 @@ def report(done: int, of: int, what: str) -> None:
     if _listeners:
         _listeners[-1](done, of, what)
         return
-    print(PREFIX + json.dumps({"done": done, "of": of, "what": what}), flush=True)
+    # In one write with its end: what another thread or a child prints must not come between.
+    sys.stdout.write(PREFIX + json.dumps({"done": done, "of": of, "what": what}) + "\n")
+    sys.stdout.flush()
+
+
+def parse(line: str) -> tuple[int, int, str] | None:
+    """What a line of a worker reports, as `report` was given it; None for any other, one that was mixed up included."""
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        said = json.loads(line.removeprefix(PREFIX))
+        return int(said["done"]), int(said["of"]), str(said["what"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def track(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:

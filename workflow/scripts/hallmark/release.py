@@ -113,6 +113,9 @@ def _check_verdict(offer: Offer, manifest: Mapping[str, Any]) -> list[str]:
         problems.append(f"the verdict is on {verdict['subject']} for {verdict['target']}")
     if verdict["artifact"] != manifest["artifact"]["digest"]:
         problems.append(f"the verdict is on artifact {verdict['artifact'][:12]}, the bundle holds another")
+    asked = gates.policy_digest(gates.from_json({gate["metric"]: gate for gate in verdict["gates"]}))
+    if asked != verdict["policy"]:
+        problems.append(f"its gates are those of policy {asked[:12]}, and it names {verdict['policy'][:12]}")
     if candidate not in offer.policies:
         problems.append(f"{candidate} is not a candidate of {offer.target}")
     elif verdict["policy"] != offer.policies[candidate]:

@@ -76,7 +76,9 @@ COMMON_METRICS = {
     "load_s": timed("s", "lower", "opening the model up to its first answer, files cached and libraries loaded"),
     "source_load_s": timed("s", "lower", "the same of the source on PyTorch"),
     "load_ratio": timed("", "higher", "how many times faster than the source to open"),
-    "warmup_s": timed("s", "lower", "time that the first short answers after an opening take beyond the settled pace"),
+    "warmup_s": timed(
+        "s", "lower", "time that the first short answers after an opening take beyond the settled pace", "difference"
+    ),
     "peak_memory_mb": Metric(
         "speed", "MB", "lower", "peak resident memory of the engine, libraries and mapped files included"
     ),

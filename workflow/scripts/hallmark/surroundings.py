@@ -12,7 +12,8 @@ PACKAGES = Path(__file__).parents[1]
 # Variables of Python and of the engines: they change how these read, convert, compute or log.
 FOREIGN = (
     *("PYTHON", "VIRTUAL_ENV", "CONDA_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH", "PYTORCH_", "ATEN_", "ORT_"),
-    *("OV_", "OPENVINO_", "NNCF_", "GGML_", "LLAMA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_NUM", "RAYON_"),
+    *("OV_", "OPENVINO_", "NNCF_", "GGML_", "LLAMA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "RAYON_"),
+    *("DNNL_", "ONEDNN_", "LD_PRELOAD", "LD_AUDIT", "MALLOC_", "GLIBC_TUNABLES", "BLIS_", "NUMEXPR_", "XNNPACK_"),
     *("LC_", "LANG", "TZ", "TMP", "TEMP", "XDG_", "CFLAGS", "CXXFLAGS", "LDFLAGS"),
 )
 FIXED: Mapping[str, str] = {

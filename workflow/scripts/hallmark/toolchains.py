@@ -78,7 +78,8 @@ class Toolchain:
     @property
     def made(self) -> bool:
         """Whether it is complete. Not the same as `ready`, which Snakemake removes before it runs the rule for it."""
-        return (self.folder / MADE).is_file()
+        # A program in it may be a link into the cache's other folder, which somebody may have cleaned.
+        return (self.folder / MADE).is_file() and all(path.exists() for path in self.folder.iterdir())
 
 
 def all_toolchains() -> tuple[str, ...]:

@@ -59,7 +59,8 @@ from typing import Literal
 class Metric:
     """A number that can be gated: where it comes from, its unit ('' for a ratio or a share), which way is better.
 
-    `timed` are those that others at work on the machine change: taken from a clock, or from the CPU time of a process.
+    `timed` are those that others at work on the machine change: taken from a clock, from the CPU time of a process, or
+    a difference of two times, which they may make smaller as well as larger.
     `grows`: more text gives it a narrower interval.
     """
 
@@ -67,11 +68,13 @@ class Metric:
     unit: str
     better: Literal["lower", "higher"]
     meaning: str
-    timed: Literal["", "clock", "cpu"] = ""
+    timed: Literal["", "clock", "cpu", "difference"] = ""
     grows: bool = True
 
 
-def timed(unit: str, better: Literal["lower", "higher"], meaning: str, by: Literal["clock", "cpu"] = "clock") -> Metric:
+def timed(
+    unit: str, better: Literal["lower", "higher"], meaning: str, by: Literal["clock", "cpu", "difference"] = "clock"
+) -> Metric:
     """A metric of the speed measurement that others at work on the machine change."""
     return Metric("speed", unit, better, meaning, by)
 
