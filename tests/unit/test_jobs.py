@@ -18,7 +18,7 @@ from tests.cases.checkpoints import parts
 from tests.cases.checkpoints import write as write_checkpoint
 from tests.unit.plans import asked, build, encoders, planned
 
-from hallmark import bodies, jobs, speed, store, toolchains, workers
+from hallmark import bodies, formats, jobs, speed, store, toolchains, workers
 from hallmark.node import Node
 from hallmark.plan import Artifact, Plan
 
@@ -28,7 +28,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jobs, "STATE", tmp_path / "state")
     monkeypatch.setattr(jobs, "end_with_main", lambda: None)
-    return planned()
+    plan = planned()
+    monkeypatch.setattr(toolchains, "cache_folder", lambda: tmp_path / "cache")  # no real run is waited for
+    return plan
 
 
 @contextmanager
@@ -219,7 +221,7 @@ def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, mon
     artifact = plan.artifacts[0]
     for node in artifact.measurements["speed"].inputs.values():
         build(plan, node)
-    cache = Path("cache")
+    cache = toolchains.cache_folder()
     held: list[bool] = []
 
     def measure(*arguments: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -228,9 +230,27 @@ def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, mon
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return {}, {}, {}
 
-    monkeypatch.setattr(toolchains, "cache_folder", lambda: cache)
     monkeypatch.setattr(speed, "measure", measure)
     run(plan, artifact.measurements["speed"], bodies.measure_speed)
+    assert held == [True]
+
+
+def test_an_inspection_waits_while_another_run_measures_speed(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspect = plan.artifacts[0].inspect
+    for node in inspect.inputs.values():
+        build(plan, node)
+    held: list[bool] = []
+
+    def look(*arguments: Any) -> formats.Inspection:
+        with (toolchains.cache_folder() / f"machine-{platform.node()}.lock").open("a") as lock:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            held.append(True)
+        return formats.Inspection({})
+
+    monkeypatch.setattr(formats.get(inspect.recipe["format"]), "inspect", look)
+    run(plan, inspect, bodies.inspect)
     assert held == [True]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hallmark import choice_jobs, formats, loadgen_jobs, records, tasks, toolchains, workers
 from hallmark.jobs import Job
+from hallmark.once import machine
 from hallmark.speed_jobs import measure_release, measure_speed
 
 # The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
@@ -45,7 +46,8 @@ def lint(job: Job) -> Mapping[str, Any]:
         compared: Mapping[str, Any] = answer["result"]
         return compared
 
-    found = report.of_folder(source, allowed, compare)
+    with machine(toolchains.cache_folder(), alone=False):
+        found = report.of_folder(source, allowed, compare)
     workers.write_json(job, "lint.json", found)
     findings.refuse(job.subject, found)
     return {}
@@ -73,7 +75,8 @@ def inspect(job: Job) -> Mapping[str, Any]:
     """Compare an artifact with its source, without running it."""
     artifact, recipe = job.inputs["artifact"], job.recipe
     source = job.inputs["source"].files
-    found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
+    with machine(toolchains.cache_folder(), alone=False):
+        found = formats.get(recipe["format"]).inspect(artifact.files, source, recipe["task"], recipe["options"])
     workers.write_json(job, records.INSPECTION, records.inspection(job, found))
     return {}
 

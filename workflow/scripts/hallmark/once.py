@@ -36,7 +36,8 @@ def made_once(folder: Path, ready: Callable[[], bool], *, keep: bool = False) ->
 
 @contextmanager
 def machine(cache: Path, alone: bool) -> Iterator[None]:
-    """Hold this machine, `alone` or with others who do not mind: speed is measured while no job of any run works."""
+    """Hold this machine, `alone` or with others who do not mind: speed is measured while no other run with this cache
+    folder converts, inspects, lints or measures."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"machine-{platform.node()}.lock").open("a") as lock:
         try:
