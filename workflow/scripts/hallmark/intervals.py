@@ -1,4 +1,4 @@
-"""Intervals of times, ratios and slopes that hold however often one looks at them. Measures and judges nothing.
+"""Intervals of times, ratios and growth that hold however often one looks at them. Measures and judges nothing.
 
 **How often one looks.** A measurement looks at its rounds several times and stops when it has seen enough, and one that
 settled nothing is repeated, up to ATTEMPTS times. Each look is a chance to be wrong, so the chance ERROR is spent over
@@ -24,8 +24,9 @@ below the quantile, summed by C. Geyer's rule, Statistical Science 7, 1992). It 
 one another strongly over few rounds (simulated, correlation 0.8: 40 rounds miss in 9 % of cases where 5 % are asked,
 200 rounds in 5 %).
 
-**A few openings of a model** allow only an interval that takes their logarithms to be normal (Student's t). **Slopes**
-are medians of the slopes between any two points (P. Sen, J. Am. Statist. Ass. 63, 1968): a single step does not count.
+**A few openings of a model** allow only an interval that takes their logarithms to be normal (Student's t). **Growth**
+has Student's interval of what is added from one value to the next: of a sum, the values depend on each other, what is
+added does not. One large step makes it wide.
 
 Where rounds are too few for the confidence asked, `low` and `high` are None. numpy is imported inside the functions,
 because toolchains and the plan import this module.
@@ -186,23 +187,19 @@ def _student(freedom: int, error: float) -> float:
     return math.sqrt(freedom) * math.tan(angle)
 
 
-def slope(values: Sequence[float], error: float, unit: str = "", factor: float = 1.0) -> Estimate:
-    """How much a series rises from one value to the next, times `factor`."""
+def growth(values: Sequence[float], error: float, unit: str = "", factor: float = 1.0) -> Estimate:
+    """How much a series grows on average from one value to the next, times `factor`; negative where it shrinks."""
     import numpy as np
 
-    n = len(values)
-    series = np.asarray(values, np.float64) * factor
-    first, second = np.triu_indices(n, 1)
-    if not len(first):
+    added = np.diff(np.asarray(values, np.float64)) * factor
+    n = len(added)
+    if not n:
         return unknown(n, unit)
-    slopes = np.sort((series[second] - series[first]) / (second - first))
-    spread = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    reach = NormalDist().inv_cdf(1 - error / 2) * spread
-    lower, upper = math.floor((len(slopes) - reach) / 2), math.ceil((len(slopes) + reach) / 2)
-    value = float(np.median(slopes))
-    if lower < 0 or upper >= len(slopes):
+    value = float(added.mean())
+    if n < FEWEST:
         return _open(value, n, unit)
-    return estimate(value, slopes[lower], slopes[upper], n, unit)
+    reach = _student(n - 1, error) * float(added.std(ddof=1)) / math.sqrt(n)
+    return estimate(value, value - reach, value + reach, n, unit)
 
 
 def inverse(found: Estimate, unit: str = "") -> Estimate:

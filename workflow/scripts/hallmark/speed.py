@@ -287,6 +287,6 @@ def _common(session: _Session, states: Mapping[str, Mapping[str, Any]]) -> dict[
         "peak_memory_mb": statistics.exact(peak["artifact"], 1, "MB"),
         "source_peak_memory_mb": statistics.exact(peak["source"], 1, "MB"),
         "memory_ratio": statistics.exact(peak["source"] / peak["artifact"], 1),
-        "memory_growth_mb_per_1000": intervals.slope(held[len(held) // 4 :], error, "MB", 1000 / MB),
+        "memory_growth_mb_per_1000": intervals.growth(held[len(held) // 4 :], error, "MB", 1000 / MB),
         "file_size_mb": statistics.exact(session.opened["artifact"]["size_bytes"] / MB, 1, "MB"),
     }
