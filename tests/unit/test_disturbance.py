@@ -16,8 +16,9 @@ METRICS = {
 }
 
 
-def conditions(others=0.0, stolen=0.0, threads=2, cpus=2, pace=1.0, **more):
+def conditions(others=0.0, stolen=0.0, threads=2, cpus=2, pace=1.0, quotas=(), **more):
     host = {"cpus": cpus, "cpus_used_by_others": others, "cpus_stolen": stolen, "threads": threads, "pace": pace}
+    host["quotas"] = list(quotas)
     return {"host": host, "settled": True, "warmup_gain": 0.0, **more}
 
 
@@ -43,6 +44,7 @@ def test_a_quiet_machine_widens_nothing():
         (conditions(1.8), float("inf"), float("inf")),
         (conditions(settled=False, warmup_gain=0.2), 1.2, 1.2),
         (conditions(pace=1.2), 1.0, 1.2),
+        (conditions(2.0, threads=2, cpus=64, quotas=[{"cpus": 2.0, "cpus_used_by_others": 1.0}]), 4.0, 4.0),
     ],
 )
 def test_the_factors(measured_under, ratio, time):

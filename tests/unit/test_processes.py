@@ -219,3 +219,15 @@ def gone_within(process: str, seconds: float) -> None:
     while is_alive(process):
         assert time.monotonic() < deadline, f"process {process} lives on"
         time.sleep(0.02)
+
+
+def test_what_is_used_within_a_quota_is_read_from_either_kind_of_cgroup(tmp_path: Path) -> None:
+    second = {
+        "sys/fs/cgroup/box/cpu.max": "200000 100000\n",
+        "sys/fs/cgroup/box/cpu.stat": "usage_usec 7500000\nnr 1\n",
+    }
+    assert processes.quotas(machine(tmp_path / "2", CGROUP_V2, second)) == [(2.0, 7.5)]
+    folder = "sys/fs/cgroup/cpu,cpuacct/box"
+    first = {f"{folder}/cpu.cfs_quota_us": "300000\n", f"{folder}/cpu.cfs_period_us": "100000\n"}
+    found = processes.quotas(machine(tmp_path / "1", CGROUP_V1, first | {f"{folder}/cpuacct.usage": "2500000000\n"}))
+    assert found == [(3.0, 2.5)]

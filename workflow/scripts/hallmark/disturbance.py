@@ -3,8 +3,9 @@
 A speed gate is judged on its interval after that has been widened by two factors, each 1 on a quiet machine:
 
     crowding   c = (threads + others - cpus) / threads is the share of their CPUs that the engines had to do without, if
-               everything else used `others` CPUs on average, the hypervisor's other guests included. Up to QUIET it is
-               taken for none. Above, an engine takes up to 1 / (1 - c) times as long, and the square of that since its
+               everything else used `others` CPUs on average, the hypervisor's other guests included: of the machine's,
+               or of those that a container's quota allows, whichever is worse. Up to QUIET it is taken for none.
+               Above, an engine takes up to 1 / (1 - c) times as long, and the square of that since its
                threads wait for the slowest of them, which may be hit more than its share. Above CROWDED nothing is
                believed. Ratios of CPU time, which does not run while a thread waits, are widened by 1 + c / 3, for lost
                caches and for engines that spin. (With 1.5 to 1.8 of 2 CPUs taken, the median latency of OpenVINO,
@@ -59,6 +60,9 @@ def of(conditions: Mapping[str, Any]) -> Disturbance:
     if host is None:
         return Disturbance()
     threads, others, cpus = (float(host[name]) for name in ("threads", "cpus_used_by_others", "cpus"))
+    # In a container that may use two CPUs' worth of 64, its other processes take from those two, wherever they run.
+    rooms = [(cpus, others), *((quota["cpus"], quota["cpus_used_by_others"]) for quota in host.get("quotas", []))]
+    cpus, others = max(rooms, key=lambda room: room[1] - room[0])
     crowding = (threads + others - cpus) / threads
     if crowding > QUIET:
         factor, cpu = math.inf if crowding > CROWDED else (1 - crowding) ** -2, 1 + crowding / 3

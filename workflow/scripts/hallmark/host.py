@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hallmark import processes
+
 LOOP = 20_000  # additions, about a millisecond
 STAT, CPUINFO = Path("/proc/stat"), Path("/proc/cpuinfo")
 USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
@@ -21,11 +23,13 @@ USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL = range(8)
 
 @dataclass(frozen=True)
 class Moment:
-    """The CPU seconds that all have used since the machine started, those that were stolen, and the time."""
+    """The CPU seconds that all have used since the machine started, those that were stolen, the time, and the limits of
+    CPU time that hold for this process, each with the seconds used within it."""
 
     busy: float
     stolen: float
     at: float
+    quotas: list[tuple[float, float]]
 
 
 def now() -> Moment:
@@ -36,7 +40,7 @@ def now() -> Moment:
         busy += sum(ticks) - ticks[IDLE] - ticks[IOWAIT]
         stolen += ticks[STEAL]
     tick = os.sysconf("SC_CLK_TCK")
-    return Moment(busy / tick, stolen / tick, time.monotonic())
+    return Moment(busy / tick, stolen / tick, time.monotonic(), processes.quotas())
 
 
 def _cpu_lines() -> list[list[str]]:
@@ -75,6 +79,10 @@ class Watch:
         return {
             "cpus": cpus(),
             "cpus_used_by_others": round(others, 3),
+            "quotas": [
+                {"cpus": quota, "cpus_used_by_others": round(max(0.0, used - before - worked) / elapsed, 3)}
+                for (quota, used), (_, before) in zip(end.quotas, self._start.quotas, strict=False)
+            ],
             "cpus_stolen": round((end.stolen - self._start.stolen) / elapsed, 3),
             "load_average": [self._load, _load_average()],
             "frequency_mhz": [min(self._frequencies), max(self._frequencies)] if self._frequencies else None,

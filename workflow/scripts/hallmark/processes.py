@@ -209,6 +209,18 @@ def _cpu_quota(folder: Path) -> float | None:
     return int(limit[0]) / int(limit[1])
 
 
+def quotas(root: Path = ROOT) -> list[tuple[float, float]]:
+    """(CPUs' worth of time that it allows, CPU seconds used in it so far) of each cgroup that limits this process."""
+    found = []
+    for folder in _cgroups(root, "cpu"):
+        quota = _cpu_quota(folder)
+        if quota is not None:
+            stat = dict(line.split() for line in _lines(folder / "cpu.stat"))
+            used = int(stat.get("usage_usec", 0)) / 1e6 or sum(map(int, _words(folder / "cpuacct.usage"))) / 1e9
+            found.append((quota, used))
+    return found
+
+
 def available_memory(root: Path = ROOT) -> int:
     """Bytes that can be used without swapping: what the system has available, less where a cgroup limits it."""
     available = _system_memory(root)
