@@ -40,6 +40,8 @@ def test_the_shipped_configurations_are_locked_and_sound(monkeypatch: pytest.Mon
 
 
 def test_the_second_configuration_has_the_limits_of_the_first() -> None:
+    # The width of its matrices, and the tokens of single bytes in its vocabulary, are the second model's own.
+    own = {("gguf", "other_type_share"), ("openvino", "tokenizer_control"), ("openvino", "tokenizer_numerals")}
     first, second = (
         yaml.safe_load((schema.ROOT / f"config/{name}.yaml").read_text(encoding="utf-8"))
         for name in ("targets", "gemma-targets")
@@ -47,7 +49,7 @@ def test_the_second_configuration_has_the_limits_of_the_first() -> None:
 
     def limits(targets: dict[str, Any], candidate: str) -> dict[str, Any]:
         found = gates.resolve(targets["policies"]["default"], "causal-lm", f"model/{candidate}")
-        return {metric: limit for metric, (limit, _) in found.items()}
+        return {metric: limit for metric, (limit, _) in found.items() if (candidate.split("/")[0], metric) not in own}
 
     for candidate in {name for target in second["targets"].values() for name in target["candidates"]}:
         assert limits(first, candidate) == limits(second, candidate), candidate
