@@ -18,7 +18,7 @@ from tests.cases.checkpoints import parts
 from tests.cases.checkpoints import write as write_checkpoint
 from tests.unit.plans import asked, build, encoders, planned
 
-from hallmark import bodies, formats, jobs, speed, store, toolchains, workers
+from hallmark import bodies, formats, jobs, speed, speed_jobs, store, toolchains, verdict_jobs, workers
 from hallmark.node import Node
 from hallmark.plan import Artifact, Plan
 
@@ -213,7 +213,7 @@ def test_what_lint_has_learnt_to_refuse_is_not_released_from_a_warm_store(plan: 
     bundle = next(choice.bundle for choice in plan.choices if choice.target == "cpu-llamacpp")
     for node in {node.place: node for node in bundle.inputs.values()}.values():
         build(plan, node, content)
-    log = run(plan, bundle, bodies.bundle, code=1)
+    log = run(plan, bundle, verdict_jobs.bundle, code=1)
     assert "LintError: tiny/cpu-llamacpp: gguf/f16: norm: 7e4; another [beyond_float16]; artifacts that can: " in log
 
 
@@ -231,7 +231,7 @@ def test_speed_is_measured_while_no_worker_of_any_run_is_at_work(plan: Plan, mon
         return {}, {}, {}
 
     monkeypatch.setattr(speed, "measure", measure)
-    run(plan, artifact.measurements["speed"], bodies.measure_speed)
+    run(plan, artifact.measurements["speed"], speed_jobs.measure_speed)
     assert held == [True]
 
 

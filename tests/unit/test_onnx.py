@@ -248,6 +248,15 @@ def test_companions_are_copied_and_length_is_bounded(tmp_path):
     assert (out / "1_Pooling/config.json").is_file()
 
 
+def test_an_encoders_longest_input_is_stated_where_the_source_leaves_it_to_be_found(tmp_path):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    (source / "config.json").write_text(json.dumps({"model_type": "roberta", "max_position_embeddings": 514}))
+    onnx_companions.state_longest_input(source, out)
+    assert json.loads((out / "sentence_bert_config.json").read_text(encoding="utf-8")) == {"max_seq_length": 512}
+
+
 def test_a_module_that_cannot_be_run_is_refused(tmp_path):
     source = checkpoint(tmp_path / "source", "BertModel", [("Transformer", ""), ("Dense", "2_Dense")])
     with pytest.raises(ValueError, match=r"models\.Dense"):

@@ -430,6 +430,22 @@ def test_a_plain_transformer_is_pooled_by_mean_and_cut_to_its_positions(tmp_path
     assert sentence_modules.longest_input(tmp_path) == 40
 
 
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "longest"),
+    [
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, {"model_max_length": 512}, 512),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}, {}, 512),
+        ({"model_type": "mpnet", "max_position_embeddings": 514}, {"model_max_length": 10**30}, 512),
+        ({"model_type": "bert", "max_position_embeddings": 512}, {"model_max_length": 128}, 128),
+        ({"model_type": "t5"}, {"model_max_length": 10**30}, 512),
+    ],
+)
+def test_without_a_stated_limit_tokenizer_and_positions_cut_the_input(tmp_path, config, tokenizer, longest):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    assert sentence_modules.longest_input(tmp_path) == longest
+
+
 def test_pooling_that_is_not_supported_is_refused(tmp_path):
     weighted = {"pooling_mode_mean_tokens": False, "pooling_mode_weightedmean_tokens": True}
     with pytest.raises(ValueError, match="pooling_mode_weightedmean_tokens; one of pooling_mode_mean_tokens"):

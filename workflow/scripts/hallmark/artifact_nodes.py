@@ -27,7 +27,9 @@ from hallmark.node import Node
 from hallmark.plan import Artifact
 
 TEXTS = (1, 2, 4)  # times the samples that the options ask for
-JUDGES = tuple(f"hallmark.{name}" for name in ("bodies", "gates", "disturbance", "quantities", "tasks"))
+JUDGES = tuple(
+    f"hallmark.{name}" for name in ("verdict_jobs", "gates", "disturbance", "quantities", "tasks", "records")
+)
 ATTEMPTS = range(intervals.ATTEMPTS)
 
 

@@ -1,22 +1,28 @@
 """What each rule that writes a store entry does: the function with the rule's name. Schedules and stores nothing.
 
-Each gets a `jobs.Job`, writes files into its draft and returns notes for the manifest. Those that measure speed are in
-`speed_jobs`.
+Each gets a `jobs.Job`, writes files into its draft and returns notes for the manifest. Those that bring and convert are
+here, and in no key: they hand on what recipe and inputs say. Those that measure and judge are in modules of their own,
+which are in the keys of what they write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hallmark import choice_jobs, formats, loadgen_jobs, records, tasks, toolchains, workers
+from hallmark import (
+    accuracy_jobs,
+    choice_jobs,
+    formats,
+    loadgen_jobs,
+    records,
+    speed_jobs,
+    toolchains,
+    verdict_jobs,
+    workers,
+)
 from hallmark.jobs import Job
 from hallmark.once import machine
-from hallmark.speed_jobs import measure_release, measure_speed
-
-# The rest is imported by the bodies that need it: each job is a process of its own, and half of them only read JSON.
-if TYPE_CHECKING:
-    from hallmark import report as reports
 
 
 def fetch(job: Job) -> Mapping[str, Any]:
@@ -81,163 +87,12 @@ def inspect(job: Job) -> Mapping[str, Any]:
     return {}
 
 
-def reference(job: Job) -> Mapping[str, Any]:
-    """What the source answers on the evaluation data."""
-    paths: dict[str, Any] = {role: str(entry.files) for role, entry in job.inputs.items()}
-    return workers.run(
-        job, "reference", task=job.recipe["task"], **paths, options=workers.with_code(job, job.recipe["options"])
-    )
-
-
-def measure_accuracy(job: Job) -> Mapping[str, Any]:
-    """An artifact on the inputs of the reference."""
-    artifact, recipe = job.inputs["artifact"], job.recipe
-    notes = workers.run(
-        job,
-        "accuracy",
-        task=recipe["task"],
-        format=recipe["format"],
-        variant=recipe["variant"],
-        files=str(artifact.files),
-        reference=str(job.inputs["reference"].files),
-        data=str(job.inputs["data"].files),
-        options=recipe["options"],
-    )
-    conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
-    workers.write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
-    return notes
-
-
-def judge(job: Job) -> Mapping[str, Any]:
-    """The verdict on an artifact for a target. A failed gate is a result."""
-    from hallmark import gates
-
-    recipe, artifact = job.recipe, job.inputs["artifact"]
-    *subject, target = job.node["subject"]
-    verdict = gates.judge(
-        "/".join(subject),
-        target,
-        gates.from_json(recipe["gates"]),
-        _measurements(job),
-        job.inputs["inspection"].json(records.INSPECTION),
-        artifact.digest,
-        metrics=tasks.metrics(recipe["task"]),
-        device_available=recipe["present"],
-        last_release=recipe.get("release"),
-    )
-    workers.write_json(job, "verdict.json", verdict)
-    return {}
-
-
-def select(job: Job) -> Mapping[str, Any]:
-    """The best candidate of a target among those that pass."""
-    from hallmark import selection
-
-    model, target = job.node["subject"]
-    verdicts = {candidate: entry.json("verdict.json") for candidate, entry in job.inputs.items()}
-    workers.write_json(job, "selection.json", selection.choose(model, target, job.recipe["candidates"], verdicts))
-    return {}
-
-
-def bundle(job: Job) -> Mapping[str, Any]:
-    """The files for one target, or the refusal.
-
-    Raises LintError for an artifact that lint would not have converted: it may know more now than it did then.
-    """
-    from hallmark import bundle as bundles
-    from hallmark.lint import report
-
-    chosen = job.inputs["selection"].json("selection.json")
-    candidates = [candidate["artifact"] for candidate in chosen["candidates"]]
-    verdicts = {name: job.inputs[f"{name}/verdict"].json("verdict.json") for name in candidates}
-    origin = bundles.Origin(job.inputs["docs"].files, job.recipe["pins"])
-    name = chosen["selected"]
-    choice = None
-    if name:
-        artifact = job.inputs[f"{name}/artifact"]
-        made, task = artifact.manifest["components"], job.recipe["task"]
-        adapter, options = formats.get(name.partition("/")[0]), made["recipe"]["options"]
-        found, base = job.inputs["lint"].json("lint.json"), job.recipe["bases"][name]
-        report.refuse_artifact(f"{job.subject}: {name}", found, adapter.SPEC, base, task, options)
-        usage = adapter.usage(task, options)
-        if bundles.digest_of_texts(usage) != job.recipe["texts"][name]:
-            raise RuntimeError(f"{job.subject}: how to run {name} was edited while this run was under way; run again")
-        choice = bundles.Choice(
-            files=artifact.files,
-            expected=artifact.manifest["files"],
-            usage=usage,
-            recipe={
-                **made["recipe"],
-                "toolchains": made["toolchains"],
-                "notes": artifact.manifest["notes"].get("result"),
-            },
-            components=made,
-            inspection=job.inputs[f"{name}/inspection"].json(records.INSPECTION),
-            measurements=_measurements(job, f"{name}/"),
-            metrics=tasks.metrics(task),
-        )
-    bundles.assemble(job.draft.files, chosen, verdicts, choice, origin, job.recipe["version"])
-    return {}
-
-
-def report(job: Job) -> Mapping[str, Any]:
-    """One page that shows everything."""
-    from hallmark import report as reports
-
-    recipe = job.recipe
-    artifacts = [_reported(job, name) for name in recipe["artifacts"]]
-    inputs = reports.Inputs(
-        title=recipe["title"],
-        hallmark=recipe["version"],
-        release=recipe["release"],
-        machine=recipe["hardware_class"],
-        models=[reports.Model(**model) for model in recipe["models"]],
-        artifacts=artifacts,
-        missing=recipe["missing"],
-        verdicts=[job.inputs[role].json("verdict.json") for role in sorted(job.inputs) if "/judge/" in role],
-        selections=[job.inputs[role].json("selection.json") for role in job.inputs if role.endswith("/select")],
-        metrics={model["task"]: tasks.metrics(model["task"]) for model in recipe["models"]},
-        times={model["task"]: tasks.get(model["task"]).TIMES for model in recipe["models"]},
-    )
-    (job.draft.files / "index.html").write_text(reports.build(inputs), encoding="utf-8")
-    return {}
-
-
-def _reported(job: Job, name: str) -> reports.Artifact:
-    """One artifact as the report shows it."""
-    from hallmark import report as reports
-
-    converted, speeds = job.inputs[f"{name}/convert"], job.inputs[f"{name}/speed"]
-    notes = converted.manifest["notes"]
-    model, format_name, variant = name.split("/")
-    # Against releases first: the others' numbers have other names, and of two targets' the first one's is shown.
-    against = [entry for role, entry in sorted(job.inputs.items(), reverse=True) if role.startswith(f"{name}/release/")]
-    return reports.Artifact(
-        model=model,
-        format=format_name,
-        variant=variant,
-        digest=converted.digest,
-        bytes=sum(entry["size"] for entry in converted.manifest["files"].values()),
-        seconds=notes["seconds"],
-        recipe=converted.manifest["components"]["recipe"]["options"],
-        notes=notes["result"],
-        inspection=job.inputs[f"{name}/inspect"].json(records.INSPECTION),
-        measurements=[*(entry.json(records.MEASUREMENT) for entry in against), *_measurements(job, f"{name}/")],
-        samples=speeds.json("samples.json"),
-    )
-
-
-def _measurements(job: Job, of: str = "") -> list[Any]:
-    """The measurements among a job's inputs, `of` being what their roles begin with: those that the plan has."""
-    roles = (f"{of}{kind}" for kind in records.KINDS)
-    return [job.inputs[role].json(records.MEASUREMENT) for role in roles if role in job.inputs]
-
-
 BODIES: Mapping[str, Callable[[Job], Mapping[str, Any]]] = {
     body.__name__: body
     for body in (
-        fetch, lint, convert, inspect, reference, measure_accuracy, measure_speed, measure_release,
-        loadgen_jobs.measure_loadgen, choice_jobs.reference_choices, choice_jobs.measure_choices, judge, select,
-        bundle, report,
+        fetch, lint, convert, inspect, accuracy_jobs.reference, accuracy_jobs.measure_accuracy,
+        speed_jobs.measure_speed, speed_jobs.measure_release, loadgen_jobs.measure_loadgen,
+        choice_jobs.reference_choices, choice_jobs.measure_choices, verdict_jobs.judge, verdict_jobs.select,
+        verdict_jobs.bundle, verdict_jobs.report,
     )
 }  # fmt: skip

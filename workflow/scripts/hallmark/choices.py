@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # The modules that decide what is chosen, with those of the engine's runtime.
-CODE = tuple(f"hallmark.{name}" for name in ("choices", "harness", "distributions", "statistics", "worker"))
+CODE = tuple(
+    f"hallmark.{name}" for name in ("choice_jobs", "choices", "harness", "distributions", "statistics", "worker")
+)
 METRICS = {
     "choice_accuracy": Metric("choices", "", "higher", "share of labelled questions where it picks the right choice"),
     "source_choice_accuracy": Metric("choices", "", "higher", "the same of the source on PyTorch"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hallmark import bodies, digest, jobs, links, store
+from hallmark import digest, jobs, links, store, verdict_jobs
 from hallmark.plan import Plan
 
 
@@ -24,7 +24,7 @@ def write(plan: Plan) -> Path | None:
         made_from = {role: entry.digest for role, entry in inputs.items()}
         header = {"verb": node.verb, "subject": node.subject, "key": node.key, "components": node.components}
         with store.writing(plan.root, place, {**header, "inputs": made_from}, memory) as draft:
-            draft.notes.update(bodies.report(jobs.Job(node.job(), {}, inputs, {}, Path(os.devnull), draft)))
+            draft.notes.update(verdict_jobs.report(jobs.Job(node.job(), {}, inputs, {}, Path(os.devnull), draft)))
     memory.save()
     links.point(node.link, place)
     return Path("artifacts", node.link, "index.html")

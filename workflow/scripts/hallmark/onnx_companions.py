@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hallmark import sentence_modules
+
 # Files that a runner, or a person who loads the folder, needs. A tokenizer's other files are for making tokenizer.json.
 NAMES = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -45,6 +47,14 @@ def copy(source: Path, out: Path) -> None:
     if not (out / "tokenizer.json").is_file():
         _make_tokenizer(source, out / "tokenizer.json")
     _bound_length(source, out / "tokenizer_config.json")
+
+
+def state_longest_input(source: Path, out: Path) -> None:
+    """Write how many tokens an encoder's input is cut to where its reader looks for it; the source may not say so."""
+    path, longest = out / "sentence_bert_config.json", sentence_modules.longest_input(source)
+    settings = read_json(path)
+    if settings.get("max_seq_length") != longest:
+        path.write_text(json.dumps({**settings, "max_seq_length": longest}, indent=2), encoding="utf-8")
 
 
 def _make_tokenizer(source: Path, path: Path) -> None:

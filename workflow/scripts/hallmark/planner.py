@@ -88,7 +88,7 @@ class Planner:
             "select",
             (model, target),
             {"candidates": list(verdicts)},
-            code=("hallmark.selection", "hallmark.bodies"),
+            code=("hallmark.selection", "hallmark.verdict_jobs"),
             inputs=verdicts,
         )
         inputs: dict[str, Node] = {
@@ -116,7 +116,9 @@ class Planner:
                 "texts": {artifact.candidate: _texts(artifact, details.task) for artifact in candidates},
                 "bases": {artifact.candidate: artifact.convert.hints["base"] for artifact in candidates},
             },
-            code=tuple(f"hallmark.{name}" for name in ("bundle", "quantities", "templates", "bodies", "tasks")),
+            code=tuple(
+                f"hallmark.{name}" for name in ("bundle", "quantities", "templates", "verdict_jobs", "tasks", "records")
+            ),
             inputs=inputs,
             disk_mb=estimates.checkpoint_disk(self.locked.models[model].facts),
         )
@@ -143,7 +145,7 @@ class Planner:
             ],
             "templates": templates.digest_of(*report.TEMPLATES)[:16],
         }
-        code = ("report", "figures", "charts", "quantities", "templates", "bodies", "tasks")
+        code = ("report", "figures", "charts", "quantities", "templates", "verdict_jobs", "tasks", "records")
         return Node("report", ("all",), recipe, tuple(f"hallmark.{name}" for name in code), inputs, link="report")
 
     def _bytes(self, model: str) -> int:

@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# Model types of transformers whose first token has the position after the padding token's id.
+COUNT_FROM_PADDING = frozenset((
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+    "xlm-roberta-xl", "xmod",
+))  # fmt: skip
+ENDLESS = 1e9  # transformers writes 10^30 for a tokenizer without a limit
+
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -41,6 +48,17 @@ def _pooling_mode(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def longest_input(folder: Path) -> int:
-    """Tokens that an input is cut to: sentence-transformers' own limit, else the model's number of positions."""
+    """Tokens that an input is cut to: sentence-transformers' own limit, else what tokenizer and positions both allow.
+
+    The second is what sentence-transformers takes by itself, with the one thing that the tokenizer knows and the
+    model's configuration does not say: of RoBERTa's 514 positions a text can have 512.
+    """
     limit = _read(folder / "sentence_bert_config.json").get("max_seq_length")
-    return int(limit or _read(folder / "config.json").get("max_position_embeddings") or 512)
+    if limit:
+        return int(limit)
+    config = _read(folder / "config.json")
+    positions = config.get("max_position_embeddings")
+    if positions and config.get("model_type") in COUNT_FROM_PADDING:
+        positions -= 1 + config.get("pad_token_id", 1)
+    limits = (positions, _read(folder / "tokenizer_config.json").get("model_max_length"))
+    return int(min((limit for limit in limits if limit and limit < ENDLESS), default=512))

@@ -68,6 +68,7 @@ SPEC = Spec(
         "hallmark.onnx_export",
         "hallmark.onnx_file",
         "hallmark.onnx_genai",
+        "hallmark.sentence_modules",
     ),
     runtime=(
         "hallmark.onnx_runtime",
@@ -102,6 +103,8 @@ def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -
     if method == BUILD:
         return onnx_genai.build(source, out, options)
     onnx_companions.copy(source, out)
+    if task == "sentence-similarity":
+        onnx_companions.state_longest_input(source, out)
     if method == DYNAMIC:
         return onnx_export.quantise_dynamic(inputs["fp32"] / FILE, out, options)
     return onnx_export.export(source, out, task, str(options["precision"]), int(options["threads"]))

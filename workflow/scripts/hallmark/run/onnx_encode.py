@@ -52,24 +52,12 @@ def _mode(path: Path) -> str:
     return POOLINGS[chosen[0]]
 
 
-def longest(folder: Path) -> int:
-    """The most tokens the model takes: by sentence-transformers' settings, else the tokenizer's and the model's."""
-    config = read_json(folder / "sentence_bert_config.json")
-    if config.get("max_seq_length"):
-        return int(config["max_seq_length"])
-    limits = (
-        read_json(folder / "tokenizer_config.json").get("model_max_length"),
-        read_json(folder / "config.json").get("max_position_embeddings"),
-    )
-    return int(min(limit for limit in (*limits, 1e9) if limit))
-
-
 class Encoder:
     """The model of a folder, ready to embed. `threads`: CPU threads, 0 lets ONNX Runtime choose."""
 
     def __init__(self, folder: Path, threads: int = 0) -> None:
         self.pooling, self.unit_length = pooling_of(folder)
-        self.longest = longest(folder)
+        self.longest = int(read_json(folder / "sentence_bert_config.json")["max_seq_length"])
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()

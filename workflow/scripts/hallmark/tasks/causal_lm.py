@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAME = "causal-lm"
 # The modules that decide the numbers of this task's reference and accuracy; speed adds hallmark.speed.
 CODE = (
+    "hallmark.accuracy_jobs",
     "hallmark.tasks.causal_lm",
     "hallmark.distributions",
     "hallmark.generation",
