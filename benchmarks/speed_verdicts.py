@@ -29,6 +29,7 @@ from benchmarks.timing import heading, row, summary
 from hallmark import gates, speed, tasks, toolchains
 from hallmark.engine import Command
 from hallmark.once import machine
+from hallmark.options import no_such
 from hallmark.plan import Plan
 from hallmark.processes import usable_cpus
 from hallmark.surroundings import worker_env
@@ -78,7 +79,7 @@ def subject_of(plan: Plan, name: str, options: Mapping[str, float]) -> Subject:
     """An artifact of the plan, by the name model/format/variant. Raises when it is none of its."""
     found = {artifact.name: artifact for artifact in plan.artifacts}
     if name not in found:
-        raise SystemExit(gates.no_such("artifact", name, found))
+        raise SystemExit(no_such("artifact", name, found))
     node = found[name].measurements["speed"]
     recipe = node.recipe
     files, reference = (plan.root / node.inputs[role].place / "files" for role in ("artifact", "reference"))

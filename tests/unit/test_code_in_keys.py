@@ -22,7 +22,7 @@ HANDS_ON = {
     },
     "is a registry: what is taken from it is in the key": {"formats", "tasks"},
     "may refuse, and then leaves nothing": {
-        "lint.findings", "lint.report", "onnx_architectures", "openvino_architectures", "run.onnx_generate",
+        "lint.findings", "lint.report", "onnx_architectures", "options", "openvino_architectures", "run.onnx_generate",
     },
     "what it finds is in the recipe": {"devices"},
     "computes a digest": {"digest"},

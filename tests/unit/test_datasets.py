@@ -109,12 +109,12 @@ def test_missing_files_and_ratings_that_do_not_fit_are_named(pairs: Path) -> Non
 
 def test_unknown_readers_options_splits_and_sets(pairs: Path) -> None:
     assert datasets.check("wiki", {}) == ["no reader 'wiki', have text, wikipedia, rated_pairs, multiple_choice"]
-    assert datasets.check("rated_pairs", {"set": []}) == ["no option 'set', have sets"]
+    assert datasets.check("rated_pairs", {"set": []}) == ["no option 'set', have sets (did you mean sets?)"]
     with pytest.raises(datasets.DataError, match="no option"):
         read(pairs, "rated_pairs", pairs / "out", set=["lee"])
-    with pytest.raises(datasets.DataError, match="no set 'le', have lee"):
+    with pytest.raises(datasets.DataError, match="sets: 'le' is none of lee"):
         read(pairs, "rated_pairs", pairs / "out", sets=["le"])
-    with pytest.raises(datasets.DataError, match="'test' is neither evaluation nor calibration"):
+    with pytest.raises(datasets.DataError, match="split: 'test' is none of evaluation, calibration"):
         read(dump(pairs, []), "wikipedia", pairs / "out", split="test")
 
 

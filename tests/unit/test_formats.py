@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hallmark import choices, digest, formats, tasks, toolchains
+from hallmark import digest, formats, tasks, toolchains
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "onnx", "onnxruntime", "openvino", "optimum", "nncf", "llama_cpp", "numpy")
@@ -44,8 +43,17 @@ def test_what_a_spec_names_exists(name: str) -> None:
         assert spec.toolchain_of(variant) in toolchains.all_toolchains()
         assert set(variant.needs) <= set(spec.variants), f"{name}/{variant_name} needs a variant that is not there"
         digest.of_value(dict(variant.options))  # plain JSON
+        assert set(variant.fixed) <= set(variant.options)
+        for option, value in spec.options_of(variant).items():
+            assert spec.settings[option].problem(value, value) == ""
         for task in spec.tasks_of(variant):
             assert spec.files_of(variant, task)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_option_is_explained_and_belongs_to_a_variant(name: str) -> None:
+    spec = formats.spec(name)
+    assert set(spec.settings) == {option for variant in spec.variants.values() for option in spec.options_of(variant)}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -97,40 +105,3 @@ def test_a_task_offers_what_the_plan_and_the_jobs_read(name: str) -> None:
     assert task.METRICS
     assert task.TIMES
     assert task.reference_bytes(tasks.defaults(task.OPTIONS), 1000) > 0
-
-
-@pytest.mark.parametrize("name", tasks.names())
-def test_the_code_of_a_task_is_all_that_decides_its_accuracy(name: str) -> None:
-    task = tasks.get(name)
-    decide_nothing = {
-        "hallmark.tasks",
-        "hallmark.progress",
-        "hallmark.speed",
-        "hallmark.intervals",
-        "hallmark.loadgen_results",
-        "hallmark.sentence_modules",
-        "hallmark.choices",  # numbers of a measurement of its own
-    }
-    for module in {task.__name__, *task.CODE} - {"hallmark.worker"}:  # which imports what it is asked to run
-        assert imported(module) - decide_nothing <= set(task.CODE), module
-    assert (
-        "hallmark.sentence_modules" in task.CODE or name == "causal-lm"
-    )  # whose half of hallmark.pytorch needs it not
-
-
-def test_the_code_of_labelled_questions_is_all_that_decides_their_numbers() -> None:
-    decide_nothing = {"hallmark.tasks", "hallmark.progress", "hallmark.engine", "hallmark.questions"}
-    for module in set(choices.CODE) - {"hallmark.worker"}:
-        assert imported(module) - decide_nothing <= set(choices.CODE), module
-
-
-def imported(module: str) -> set[str]:
-    """The modules of ours that a module imports, also inside its functions."""
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    found = set()
-    for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "hallmark":
-            package = node.module in ("hallmark", "hallmark.run")
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} if package else {str(node.module)}
-    return found

@@ -47,6 +47,13 @@ def kl(*numbers, limit=0.1):
     return verdict({"kl_mean": {"max": limit}}, accuracy={"kl_mean": estimate(*numbers, unit="nat")})
 
 
+def test_a_number_that_an_error_kept_from_being_measured_fails_with_that_error():
+    unmeasured = {**estimate(None), "why": "ValueError: the artifact's vocabulary has 80 tokens, the source's 64"}
+    found = verdict({"kl_mean": {"max": 0.1}}, accuracy={"kl_mean": unmeasured})
+    assert found["verdict"] == "fail"
+    assert "kl_mean could not be measured (ValueError: the artifact's vocabulary has 80 tokens" in found["why"]
+
+
 @pytest.mark.parametrize("bad", [{}, {"max": 1, "min": 0}, {"max": "0.1"}, {"max": math.nan}, {"max": True}, {"mx": 1}])
 def test_a_limit_is_exactly_one_finite_number(bad):
     with pytest.raises(ValidationError):
@@ -64,6 +71,15 @@ def test_lookup_goes_from_the_most_specific_pattern_to_the_default():
         "*/*/q4_k_m",
         "*/*/*",
     ]
+
+
+def test_a_variant_made_from_another_is_meant_by_the_others_name_where_its_own_says_nothing():
+    found = patterns("m/gguf/mine", "q8_0")
+    assert found[:3] == ["m/gguf/mine", "m/gguf/q8_0", "m/gguf/*"]
+    assert found[-3:] == ["*/*/mine", "*/*/q8_0", "*/*/*"]
+    policy = {"lm": {"*/gguf/q8_0": {"kl_mean": Limit(max=0.01)}, "*/gguf/*": {"kl_mean": Limit(max=1.0)}}}
+    limit, pattern = resolve(policy, "lm", "m/gguf/mine", "q8_0")["kl_mean"]
+    assert (limit.max, pattern) == (0.01, "*/gguf/q8_0")
 
 
 @pytest.mark.parametrize("kept", range(8))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hallmark import openvino_export, openvino_ir
+from hallmark import openvino_ir
 from hallmark.formats import openvino
 from hallmark.openvino_ir import DamagedIR
 
@@ -489,14 +489,3 @@ def test_the_table_of_architectures_is_the_toolchains(run):
     found = run(ARCHITECTURES)
     assert set(found["lms"]) == LANGUAGE_MODELS - BEYOND_ITS_LIMIT
     assert set(found["encoders"]) == ENCODERS
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [({"bits": 5}, "bits is 5"), ({"group_size": -7}, "group_size is -7"), ({"group_size": 0}, "is 0")],
-)
-def test_a_recipe_that_the_quantiser_would_read_as_another_is_refused(changed, said):
-    openvino_export.check(openvino.INT4)
-    openvino_export.check({**openvino.INT4, "group_size": -1})
-    with pytest.raises(ValueError, match=said):
-        openvino_export.check({**openvino.INT4, **changed})

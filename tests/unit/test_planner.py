@@ -109,10 +109,9 @@ def test_an_intermediate_variant_takes_the_options_that_its_user_has_not() -> No
 
 
 def test_what_is_made_of_another_variant_is_made_of_it_as_configured() -> None:
-    per_tensor = {"fp32": {"options": {"precision": "fp16"}}, "int8_dynamic": {}}
-    plan = planned(edited(CONFIG, "models.tiny.formats.onnx", per_tensor))
+    plan = planned(edited(CONFIG, "models.tiny.formats.onnx", {"fp32": {"base": "int8"}, "int8_dynamic": {}}))
     made = {node.name: node for node in plan.nodes() if node.verb == "convert"}
-    assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].recipe["options"]["precision"] == "fp16"
+    assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].recipe["options"]["bits"] == 8
     assert made["tiny/onnx/int8_dynamic"].inputs["fp32"].key == made["tiny/onnx/fp32"].key
 
 

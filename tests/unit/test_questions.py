@@ -93,7 +93,7 @@ def test_a_json_file_that_is_no_multiple_choice_is_named(tmp_path: Path, content
     [
         ({"prompt": "Answer:"}, r"prompt: 'Answer:' must be a text with \{question\}"),
         ({"prompt": "{question} "}, r"no white space at its end"),
-        ({"questions": 0}, r"questions: 0 is not a whole number above 0"),
+        ({"questions": 0}, r"questions: 0 is not a number of 1 or more"),
         ({"questions": 1.5}, r"questions: 1.5"),
         ({"promt": "{question}"}, r"no option 'promt'"),
     ],

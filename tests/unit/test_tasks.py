@@ -233,9 +233,20 @@ def test_a_source_that_is_not_finite_is_refused(articles, tmp_path):
         LM.reference(Language(spoil=math.nan), articles, tmp_path, LM_OPTIONS)
 
 
-def test_another_vocabulary_is_refused(articles, tmp_path):
-    with pytest.raises(ValueError, match="vocabulary has 80 tokens, the source's 64"):
-        compare(LM, Language(), Language(vocab=80), articles, LM_OPTIONS, tmp_path)
+def test_another_vocabulary_leaves_no_number_and_says_why(articles, tmp_path):
+    metrics, *_ = compare(LM, Language(), Language(vocab=80), articles, LM_OPTIONS, tmp_path)
+    for name in (*LM.FROM_LOGITS, "nonfinite_logits"):
+        assert metrics[name]["value"] is None
+        assert metrics[name]["why"] == "ValueError: the artifact's vocabulary has 80 tokens, the source's 64"
+
+
+def test_what_the_machine_lacks_is_no_finding_of_an_artifact(articles, tmp_path):
+    class Starved(Language):
+        def logits(self, ids):
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        compare(LM, Language(), Starved(), articles, LM_OPTIONS, tmp_path)
 
 
 def test_too_little_text_is_said(articles, tmp_path):
@@ -359,13 +370,15 @@ def test_vectors_that_are_not_numbers_never_pass(pairs, tmp_path):
     assert null == {"cosine_mean", "cosine_min", "spearman", "source_spearman", "spearman_drop"}
 
 
-def test_another_width_is_refused(pairs, tmp_path):
+def test_another_width_leaves_no_number_and_says_why(pairs, tmp_path):
     class Wide(Encoder):
         def embed(self, texts):
             return np.ones((len(texts), 9), np.float32)
 
-    with pytest.raises(ValueError, match="vectors of width 9, the source's have 8"):
-        compare(PAIRS, Encoder(), Wide(), pairs, PAIR_OPTIONS, tmp_path)
+    metrics, *_ = compare(PAIRS, Encoder(), Wide(), pairs, PAIR_OPTIONS, tmp_path)
+    for name in (*PAIRS.FROM_VECTORS, "nonfinite_values"):
+        assert metrics[name]["value"] is None
+        assert metrics[name]["why"] == "ValueError: vectors of width 9, the source's have 8"
 
 
 def test_texts_to_time_differ_and_have_the_length_asked_for(pairs, tmp_path):

@@ -132,7 +132,8 @@ class ArtifactNodes:
 
     def _policy(self, target: str, task: str, subject: Subject) -> dict[str, Any]:
         details, released = self.settings.targets[target], self.nodes.last_release(subject, target)
-        resolved = gates.resolve(self.settings.policies[details.policy], task, "/".join(subject))
+        base = self.config.models[subject[0]].base_of(*subject[1:])
+        resolved = gates.resolve(self.settings.policies[details.policy], task, "/".join(subject), base)
         if isinstance(released, Released):
             compared = {"name": released.release, "subject": released.subject, "artifact": released.digest}
         else:

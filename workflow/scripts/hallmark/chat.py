@@ -85,15 +85,15 @@ def environment() -> Any:
 def render(template: str, conversation: Mapping[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
     """{"text": ...}, or {"error": ...} where the template refuses the conversation. `tokens` are named as in templates.
 
-    A refusal is told without its place in the template, and by its kind alone where jinja2 worded it.
+    A refusal is told without its place in the template, and by its kind alone where the template did not word it.
     """
     from jinja2 import TemplateError
 
     settings = {"add_generation_prompt": True, "tools": None, "documents": None, **conversation}
     try:
         return {"text": environment().from_string(template).render(**settings, **tokens)}
-    except TemplateError as error:
-        return {"error": str(error.message) if type(error) is TemplateError else type(error).__name__}
+    except Exception as error:  # a template is a program, and may add a text to a number
+        return {"error": str(error) if type(error) is TemplateError else type(error).__name__}
 
 
 def render_all(template: str, tokens: Mapping[str, str]) -> list[dict[str, str]]:

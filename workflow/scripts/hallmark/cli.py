@@ -62,7 +62,7 @@ def why(
 ) -> None:
     """Say which component of an artifact's keys changed since the run before."""
     from hallmark import history
-    from hallmark.gates import no_such
+    from hallmark.options import no_such
 
     found = _plan(configfile)
     mine = [node for node in found.nodes() if node.name == subject or node.name.startswith(f"{subject}/")]
@@ -215,8 +215,8 @@ def rebuild(
     """Convert an artifact once more, and compare it with the stored one file by file. Exits 1 when they differ."""
     from hallmark import rebuild as rebuilds
     from hallmark import store
-    from hallmark.gates import no_such
     from hallmark.launcher import WorkerError
+    from hallmark.options import no_such
 
     found = _plan(configfile)
     known = {artifact.name: artifact for artifact in found.artifacts}

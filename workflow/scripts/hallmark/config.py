@@ -13,7 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hallmark import config_checks
-from hallmark.gates import Limit, no_such
+from hallmark.gates import Limit
+from hallmark.options import no_such
 from hallmark.sources import Gguf, Hub, Package
 from hallmark.sources import Path as PathSource
 
@@ -121,6 +122,10 @@ class Model(Section):
     loadgen: LoadGen | None = Field(
         None, description="Traffic of MLPerf LoadGen to measure the artifacts under as well; see LoadGen"
     )
+
+    def base_of(self, format_name: str, variant: str) -> str:
+        """The known variant that one of the model's variants is made from."""
+        return self.formats[format_name][variant].base or variant
 
     @field_validator("formats", mode="before")
     @classmethod

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hallmark import datasets, devices, formats, gates, policy_checks, questions, tasks
-from hallmark.gates import no_such
+from hallmark import datasets, devices, formats, gates, options, policy_checks, questions, tasks
+from hallmark.options import no_such
 
 if TYPE_CHECKING:
     from hallmark.config import Config, Gates, Model, Settings, VariantChoice
@@ -43,21 +43,21 @@ def of_models(config: Config) -> list[str]:
         problems += _check_options(f"{place}.measure", model.measure, model.task)
         if model.loadgen and not hasattr(tasks.get(model.task), "together"):
             problems.append(f"{place}.loadgen: LoadGen drives encoders and classifiers, not models of {model.task}")
-        options = {**tasks.defaults(tasks.get(model.task).OPTIONS), **config.measuring(name)}
-        if options["warmup_rounds"] <= options["warmup_window"]:
+        measured = {**tasks.defaults(tasks.get(model.task).OPTIONS), **config.measuring(name)}
+        if measured["warmup_rounds"] <= measured["warmup_window"]:
             problems.append(
-                f"{place}.measure.warmup_rounds: {options['warmup_rounds']:g} must be more than warmup_window, "
-                f"{options['warmup_window']:g}: whether engines have settled is seen against the rounds before"
+                f"{place}.measure.warmup_rounds: {measured['warmup_rounds']:g} must be more than warmup_window, "
+                f"{measured['warmup_window']:g}: whether engines have settled is seen against the rounds before"
             )
         for format_name, variants in model.formats.items():
             problems += _check_variants(f"{place}.formats", model, format_name, variants)
     for name, dataset in config.data.items():
         problems += [f"data.{name}: {problem}" for problem in datasets.check(dataset.reader, dataset.options)]
-    for task, options in config.measure.items():
+    for task, chosen in config.measure.items():
         if task not in tasks.names():
             problems.append(f"measure: {no_such('task', task, tasks.names())}")
         else:
-            problems += _check_options(f"measure.{task}", options, task)
+            problems += _check_options(f"measure.{task}", chosen, task)
     return problems
 
 
@@ -79,10 +79,10 @@ def _chooses(task: str) -> bool:
     return any(metric.source == "choices" for metric in tasks.get(task).METRICS.values())
 
 
-def _check_options(place: str, options: Mapping[str, Any], task: str) -> list[str]:
+def _check_options(place: str, chosen: Mapping[str, Any], task: str) -> list[str]:
     known = tasks.get(task).OPTIONS
-    problems = [f"{place}: {no_such('option', option, known)}" for option in options if option not in known]
-    for option, value in options.items():
+    problems = [f"{place}: {no_such('option', option, known)}" for option in chosen if option not in known]
+    for option, value in chosen.items():
         whole = option in known and isinstance(known[option].default, int)
         if not math.isfinite(value) or value <= 0 or (whole and value != int(value)):
             problems.append(f"{place}.{option}: {value} is not a {'whole ' if whole else ''}number above 0")
@@ -108,9 +108,7 @@ def _check_variants(place: str, model: Model, format_name: str, variants: Mappin
         if any(made.calibrated for made in spec.chain(variant)) and model.calibration is None:
             problems.append(f"{here}: needs calibration data; set models.NAME.calibration")
         known = spec.options_of(variant)
-        problems += [
-            f"{here}.options: {no_such('option', option, known)}" for option in choice.options if option not in known
-        ]
+        problems += [f"{here}.options: {problem}" for problem in options.check(choice.options, known, spec.settings)]
     return problems
 
 
@@ -157,8 +155,11 @@ def _check_unasked(settings: Settings) -> Iterator[str]:
             if target.models is not None and name not in target.models:
                 continue
             policy = settings.policies[target.policy]
-            subjects = [f"{name}/{candidate}" for candidate in target.candidates if candidate in built]
-            gated = {metric for subject in subjects for metric in gates.resolve(policy, model.task, subject)}
+            gated: set[str] = set()
+            for candidate in target.candidates:
+                if candidate in built:
+                    base = model.base_of(*candidate.split("/"))
+                    gated.update(gates.resolve(policy, model.task, f"{name}/{candidate}", base))
             for source, key in missing.items():
                 asked = [metric for metric in sorted(gated) if known[metric].source == source]
                 if asked:

@@ -12,14 +12,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from hallmark import options as known_options
 from hallmark import questions
+from hallmark.options import Setting
 
 Item = dict[str, Any]
 Options = Mapping[str, Any]
@@ -40,7 +42,7 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Reader:
-    """How one kind of data is read: options with their defaults, the file it leaves, what it is for.
+    """How one kind of data is read: options with their defaults and meanings, the file it leaves, what it is for.
 
     `libraries` and `code` (modules beside this one) decide its bytes too.
     """
@@ -49,14 +51,13 @@ class Reader:
     options: Options
     file: str
     about: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
 
 
 def _wikipedia(folder: Path, options: Options) -> Iterator[Item]:
     """{"title", "text"} of each article of a MediaWiki dump, in the order of the dump, that belongs to the split."""
-    if options["split"] not in (EVALUATION, CALIBRATION):
-        raise DataError(f"split: {options['split']!r} is neither {EVALUATION} nor {CALIBRATION}")
     for path in _matching(folder, "*.bz2"):
         for title, markup in _articles(path):
             if _split(title, options["calibration_share"]) == options["split"]:
@@ -149,8 +150,6 @@ SETS: Mapping[str, Callable[[Path], Iterator[Item]]] = {
 def _rated_pairs(folder: Path, options: Options) -> Iterator[Item]:
     """{"a", "b", "score", "set"} of each pair of each set."""
     for name in options["sets"]:
-        if name not in SETS:
-            raise DataError(f"sets: no set {name!r}, have {', '.join(SETS)}")
         yield from SETS[name](folder)
 
 
@@ -191,6 +190,11 @@ READERS: Mapping[str, Reader] = {
         options={"split": EVALUATION, "calibration_share": 0.25, "min_chars": 2000},
         file="text.jsonl",
         about="articles of a MediaWiki dump (.bz2) without markup; `split` evaluation and calibration share no article",
+        settings={
+            "split": Setting("which of the articles", (EVALUATION, CALIBRATION)),
+            "calibration_share": Setting("share of the articles that are for calibration", least=0),
+            "min_chars": Setting("shorter articles are left out, in characters of their text", least=1),
+        },
         libraries=("mwparserfromhell",),
     ),
     "rated_pairs": Reader(
@@ -198,12 +202,14 @@ READERS: Mapping[str, Reader] = {
         options={"sets": list(SETS)},
         file="pairs.jsonl",
         about="pairs of texts or words with people's rating: lee, wordsim353, simlex999",
+        settings={"sets": Setting("which sets of pairs", tuple(SETS))},
     ),
     "multiple_choice": Reader(
         items=_multiple_choice,
         options=questions.OPTIONS,
         file=questions.FILE,
         about='labelled questions: `.jsonl` files of {"question", "choices", "label"}, or tasks of BIG-bench (`.json`)',
+        settings=questions.SETTINGS,
         code=("hallmark.questions",),
     ),
 }
@@ -218,8 +224,7 @@ def check(reader: str, options: Options) -> list[str]:
     """What is wrong with a reader's name or options in a config, a line each."""
     if reader not in READERS:
         return [f"no reader {reader!r}, have {', '.join(READERS)}"]
-    known = READERS[reader].options
-    return [f"no option {option!r}, have {', '.join(known)}" for option in options if option not in known]
+    return known_options.check(options, READERS[reader].options, READERS[reader].settings)
 
 
 def prepare(files: Path, reader: str, options: Options, out: Path) -> dict[str, Any]:

@@ -11,14 +11,15 @@ Which limit holds is looked up per metric, from the most specific pattern to the
     7  */*/q4_k_m            ┘
     8  */*/*                 the default
 
-Each metric is looked up by itself: a pattern that names one metric leaves the others to the patterns below it.
+Each metric is looked up by itself: a pattern that names one metric leaves the others to the patterns below it. A
+variant that the config makes from a known one (`base`) is meant by its own name first, and by its base's where that
+says nothing: what a limit says of int8 holds for every int8, whatever it is called.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -74,19 +75,25 @@ Policy = Mapping[str, Mapping[str, Mapping[str, Limit]]]
 Resolved = Mapping[str, tuple[Limit, str]]
 
 
-def patterns(subject: str) -> list[str]:
-    """The patterns that match `model/format/variant`, the most specific first (the table above)."""
-    parts = subject.split("/")
+def patterns(subject: str, base: str = "") -> list[str]:
+    """The patterns that match `model/format/variant`, the most specific first (the table above); `base` is the variant
+    that this one is made from, if it is another."""
+    model, family, variant = subject.split("/")
     named = [(m, f, v) for m in (True, False) for f in (True, False) for v in (True, False)]
     named.sort(key=sum, reverse=True)  # stable, so among equals the model comes before the format and the variant
-    return ["/".join(part if keep else ANY for part, keep in zip(parts, keeps, strict=True)) for keeps in named]
+    found = []
+    for keeps in named:
+        for name in (variant, base or variant):
+            parts = zip((model, family, name), keeps, strict=True)
+            found.append("/".join(part if keep else ANY for part, keep in parts))
+    return list(dict.fromkeys(found))
 
 
-def resolve(policy: Policy, task: str, subject: str) -> dict[str, tuple[Limit, str]]:
+def resolve(policy: Policy, task: str, subject: str, base: str = "") -> dict[str, tuple[Limit, str]]:
     """The gates of one artifact: metric -> (limit, the pattern it comes from). Empty when no pattern matches."""
     found: dict[str, tuple[Limit, str]] = {}
     by_pattern = policy.get(task, {})
-    for pattern in patterns(subject):
+    for pattern in patterns(subject, base):
         for metric, limit in by_pattern.get(pattern, {}).items():
             found.setdefault(metric, (limit, pattern))
     return dict(sorted(found.items()))
@@ -105,14 +112,6 @@ def from_json(gates: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Limit, 
 def policy_digest(resolved: Resolved) -> str:
     """sha256 of the gates of one artifact, patterns included because a verdict quotes them; order does not matter."""
     return digest.of_value(as_json(resolved))
-
-
-def no_such(noun: str, given: str, have: Iterable[str]) -> str:
-    """`no variant 'q8', have f16, q4_k_m, q8_0 (did you mean q8_0?)`."""
-    known = sorted(have)
-    close = get_close_matches(given, known, 1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"no {noun} {given!r}, have {', '.join(known) or 'none'}{hint}"
 
 
 def judge(
@@ -248,6 +247,8 @@ def _problem(estimate: Any) -> str:
     """What is wrong with an estimate, or ''. An interval that does not hold its value cannot be trusted either."""
     if not isinstance(estimate, Mapping):
         return f"is {estimate!r}"
+    if estimate.get("why"):
+        return f"could not be measured ({estimate['why']})"
     for name in ("value",) if _has_no_interval(estimate) else ("value", "low", "high"):
         number = estimate.get(name)
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):

@@ -42,7 +42,10 @@ GRIDS = {
     "Q6_K": (6, 16, True, True), "IQ4_NL": (4, 32, True, False), "IQ4_XS": (4, 32, True, True),
 }  # fmt: skip
 # Types that llama-quantize mixes for what was asked; the rest are fallbacks for rows that do not divide into blocks.
-MIXED = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K")}
+MIXED = {
+    "Q4_K_M": ("Q4_K", "Q6_K"), "Q4_K_S": ("Q4_K", "Q5_K", "Q6_K"),
+    "Q5_K_M": ("Q5_K", "Q6_K"), "Q5_K_S": ("Q5_K", "Q6_K"),
+}  # fmt: skip
 
 
 def weights(file: GgufFile, source: Path, config: Mapping[str, Any]) -> Census:

@@ -18,7 +18,7 @@ from typing import Any
 from hallmark import digest, release_checks, toolchains
 from hallmark.bundle import MANIFEST
 from hallmark.config import ConfigError
-from hallmark.gates import no_such
+from hallmark.options import no_such
 from hallmark.release import AFTER, LATEST
 from hallmark.release_checks import INDEX
 from hallmark.toolchains import Toolchain

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hallmark import checkpoint, gguf_facts, hub, sources
 from hallmark.config import Config, ConfigError, load_yaml
-from hallmark.gates import no_such
 from hallmark.lint import findings, report
+from hallmark.options import no_such
 from hallmark.packages import Unreachable
 from hallmark.quantities import size as readable
 from hallmark.source_errors import SourceError

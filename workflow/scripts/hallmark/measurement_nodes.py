@@ -151,10 +151,11 @@ class MeasurementNodes:
         """Metric -> the limits that any of the targets holds it to, of the metrics from `source`. They say when a
         measurement of speed may end (`hallmark.speed`)."""
         task, found = self.config.models[subject[0]].task, dict[str, set[float]]()
+        base = self.config.models[subject[0]].base_of(*subject[1:])
         known = tasks.metrics(task)
         for name in targets:
             policy = self.settings.policies[self.settings.targets[name].policy]
-            for metric, (limit, _) in gates.resolve(policy, task, "/".join(subject)).items():
+            for metric, (limit, _) in gates.resolve(policy, task, "/".join(subject), base).items():
                 if known[metric].source == source:
                     found.setdefault(metric, set()).add(limit.bound)
         return {metric: sorted(bounds) for metric, bounds in sorted(found.items())}

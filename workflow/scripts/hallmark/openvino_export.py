@@ -80,15 +80,6 @@ def _load(source: Path, task: str, half: bool) -> Any:
     return model.eval()
 
 
-def check(recipe: Mapping[str, Any]) -> None:
-    """Raise ValueError for a recipe that NNCF would read as another one: a group size below -1 it takes as -1."""
-    if recipe["bits"] not in (16, 8, 4):
-        raise ValueError(f"bits is {recipe['bits']}, must be 16, 8 or 4")
-    size = recipe.get("group_size", -1)
-    if size != -1 and size < 1:
-        raise ValueError(f"group_size is {size}, must be above 0, or -1 for one group a row")
-
-
 def compress(model: Any, recipe: Mapping[str, Any], samples: Sequence[Mapping[str, Any]] = ()) -> Any:
     """The IR with its weights compressed as `recipe` says: `bits` 8 or 4, `symmetric`, and for 4 `group_size`.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hallmark.gates import ANY, Policy, no_such
+from hallmark.gates import ANY, Policy
+from hallmark.options import no_such
 
 
 @dataclass(frozen=True)

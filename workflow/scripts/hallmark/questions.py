@@ -13,9 +13,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hallmark.options import Setting
+
 FILE = "questions.jsonl"
 QUESTION = "{question}"
 OPTIONS: Mapping[str, Any] = {"prompt": f"Question: {QUESTION}\nAnswer:", "questions": None}
+
+SETTINGS: Mapping[str, Setting] = {
+    "prompt": Setting("what is made of a `question`; a space and a choice follow it"),
+    "questions": Setting("at most so many, spread evenly over the files; default: all", least=1),
+}
 
 
 class QuestionError(Exception):

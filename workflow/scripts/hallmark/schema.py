@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from hallmark import config, sources, tasks
+from hallmark import config, datasets, formats, sources, tasks
 from hallmark.lint import findings
+from hallmark.options import Setting
 
 ROOT = Path(__file__).parents[3]
 SECTIONS: Mapping[str, type[BaseModel]] = {
@@ -51,20 +52,13 @@ def _schema(model: type[BaseModel]) -> str:
 
 
 def fill(text: str) -> str:
-    """The text with a table between each `<!-- table NAME -->`, `<!-- metrics TASK -->` or `<!-- lint SUBJECT -->` and
-    `<!-- end -->`."""
+    """The text with a table between each `<!-- KIND NAME -->` and `<!-- end -->`, for the kinds of TABLES."""
 
     def table(found: re.Match[str]) -> str:
         kind, name = found[1], found[2]
-        if kind == "metrics":
-            rows = _metrics(name)
-        elif kind == "lint":
-            rows = _codes(name)
-        else:
-            rows = _fields(SECTIONS[name]) if name in SECTIONS else _measuring(name)
-        return f"<!-- {kind} {name} -->\n{rows}\n<!-- end -->"
+        return f"<!-- {kind} {name} -->\n{TABLES[kind](name)}\n<!-- end -->"
 
-    return re.sub(r"<!-- (table|metrics|lint) ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(rf"<!-- ({'|'.join(TABLES)}) ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
 
 
 def _metrics(task: str) -> str:
@@ -85,7 +79,8 @@ def _codes(subject: str) -> str:
     return "\n".join(rows)
 
 
-def _fields(model: type[BaseModel]) -> str:
+def _fields(section: str) -> str:
+    model = SECTIONS[section]
     schema = model.model_json_schema()
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for name, field in model.model_fields.items():
@@ -104,6 +99,56 @@ def _measuring(task: str) -> str:
         f"| `{name}` | `{option.default}` | {option.meaning} |" for name, option in tasks.get(task).OPTIONS.items()
     ]
     return "\n".join(rows)
+
+
+def _variants(format_name: str) -> str:
+    spec = formats.spec(format_name)
+    rows = ["| variant | for | options that may be set, with their defaults |", "|---|---|---|"]
+    for name, variant in spec.variants.items():
+        if not variant.intermediate:
+            options = ", ".join(f"`{option}: {_plain(value)}`" for option, value in spec.options_of(variant).items())
+            rows.append(f"| `{name}` | {', '.join(spec.tasks_of(variant))} | {options or 'none'} |")
+    return "\n".join(rows)
+
+
+def _options(format_name: str) -> str:
+    rows = ["| option | meaning | values |", "|---|---|---|"]
+    rows += [
+        f"| `{name}` | {setting.meaning} | {_values(setting)} |"
+        for name, setting in formats.spec(format_name).settings.items()
+    ]
+    return "\n".join(rows)
+
+
+def _readers(_: str) -> str:
+    rows = ["| reader | option | default | meaning | values |", "|---|---|---|---|---|"]
+    for name, reader in datasets.READERS.items():
+        rows.append(f"| `{name}` | | | {reader.about} | |")
+        for option, default in reader.options.items():
+            setting = reader.settings[option]
+            rows.append(f"| | `{option}` | `{_plain(default)}` | {setting.meaning} | {_values(setting)} |")
+    return "\n".join(rows)
+
+
+def _values(setting: Setting) -> str:
+    least = "" if setting.least is None else f"{setting.least:g} or more"
+    return ", ".join(f"`{_plain(value)}`" for value in setting.values) or least
+
+
+def _plain(value: Any) -> str:
+    """A value as it is written in YAML."""
+    return value if isinstance(value, str) and "\n" not in value else json.dumps(value)
+
+
+TABLES: Mapping[str, Callable[[str], str]] = {
+    "table": _fields,
+    "measuring": _measuring,
+    "metrics": _metrics,
+    "lint": _codes,
+    "variants": _variants,
+    "options": _options,
+    "readers": _readers,
+}
 
 
 def main() -> None:

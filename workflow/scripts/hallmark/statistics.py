@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,8 @@ class Estimate(TypedDict):
     or a share.
 
     All three numbers are None, `null` in JSON, when the number could not be computed because the artifact answered
-    with NaN or infinity. Whoever judges must treat that as failed, never as absent. Only `low` and `high` are None when
+    with NaN or infinity, or raised an error, which is in `why` then. Whoever judges must treat that as failed, never as
+    absent. Only `low` and `high` are None when
     the units are too few for an interval: nothing can be said of a limit then.
     """
 
@@ -49,6 +50,7 @@ class Estimate(TypedDict):
     high: float | None
     n: int
     unit: str
+    why: NotRequired[str]
 
 
 def estimate(value: float, low: float, high: float, n: int, unit: str = "") -> Estimate:
@@ -63,9 +65,10 @@ def exact(value: float, n: int, unit: str = "") -> Estimate:
     return estimate(value, value, value, n, unit)
 
 
-def unknown(n: int, unit: str = "") -> Estimate:
+def unknown(n: int, unit: str = "", why: str = "") -> Estimate:
     """The Estimate of a number that the artifact's answers do not allow to compute."""
-    return Estimate(value=None, low=None, high=None, n=n, unit=unit)
+    found = Estimate(value=None, low=None, high=None, n=n, unit=unit)
+    return {**found, "why": why} if why else found
 
 
 def bootstrap(statistic: Statistic, n: int, unit: str = "", *, strata: Sequence[int] | None = None) -> Estimate:

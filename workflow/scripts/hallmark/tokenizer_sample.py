@@ -150,6 +150,13 @@ def compare_chat(folder: Path, runner: Any) -> tuple[Estimate, list[dict[str, An
         told = {"conversation": chat.describe(conversation)}
         if {key: expected.get(key) for key in ("text", "error")} != {key: got.get(key) for key in ("text", "error")}:
             examples.append({**told, "kind": "template", "expected": {**expected, "ids": None}, "got": got})
-        elif "text" in got and (ids := list(runner.encode(got["text"], False))) != expected["ids"]:
-            examples.append({**told, "kind": "ids", "text": got["text"], "expected": expected["ids"], "got": ids})
+        elif "text" in got:
+            try:
+                ids = [int(token) for token in runner.encode(got["text"], False)]
+            except Exception as error:  # as for strings
+                failed = {"error": f"{type(error).__name__}: {error}", "expected": expected["ids"]}
+                examples.append({**told, "kind": "failed", "text": got["text"], **failed})
+                continue
+            if ids != expected["ids"]:
+                examples.append({**told, "kind": "ids", "text": got["text"], "expected": expected["ids"], "got": ids})
     return exact(len(examples), len(stored), CHAT_METRIC.unit), examples

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from hallmark.lint.findings import FLOAT16, REMOTE_CODE, ROPE
+from hallmark.options import Setting
 
 # What every format's inspection works with: how weights and texts are compared with the checkpoint's.
 INSPECTION = (
@@ -48,7 +49,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe of a format. `options` is plain JSON and is part of the artifact's key.
+    """A recipe of a format. `options` is plain JSON and is part of the artifact's key; those that are `fixed` make the
+    variant what it is, the others a user may set.
 
     `needs` names variants of the same format whose folders `convert` receives as `inputs[name]`; `inputs["source"]` is
     the checkpoint. `calibrated` adds `inputs["calibration"]`, a folder with the calibration data. An `intermediate`
@@ -58,6 +60,7 @@ class Variant:
     """
 
     options: Mapping[str, Any]
+    fixed: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     toolchain: str = ""
     needs: tuple[str, ...] = ()
@@ -70,7 +73,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Spec:
-    """What the plan knows of a format. `files` are the ones `convert` must leave, per task where they differ.
+    """What the plan knows of a format. `files` are the ones `convert` must leave, per task where they differ;
+    `settings` are the options that a user may set, in some variant.
 
     `architectures` maps a task to the `architectures` names of config.json that the format can carry; an empty set
     means every architecture that transformers can load for that task. `rope` maps each kind of rotary scaling that
@@ -87,6 +91,7 @@ class Spec:
     memory: Memory
     rope: Mapping[str, frozenset[str]]
     float16: Mapping[str, Any]
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     remote_code: bool = False
     code: tuple[str, ...] = ()  # further hallmark modules that decide the bytes of an artifact
     runtime: tuple[str, ...] = ()  # hallmark modules that run one, beside the adapter: they decide what is measured
@@ -101,7 +106,12 @@ class Spec:
 
     def options_of(self, variant: Variant) -> dict[str, Any]:
         """What a user may set: the variant's own options, then those of the intermediate ones that it is made of."""
-        return {name: value for made in reversed(self.chain(variant)) for name, value in made.options.items()}
+        return {
+            name: value
+            for made in reversed(self.chain(variant))
+            for name, value in made.options.items()
+            if name not in made.fixed
+        }
 
     def toolchain_of(self, variant: Variant) -> str:
         return variant.toolchain or self.toolchain

@@ -16,6 +16,7 @@ from typing import Any
 from hallmark import gguf_file, gguf_programs
 from hallmark.formats import INSPECTION, Inspection, Memory, Spec, Usage, Variant
 from hallmark.gguf_architectures import ENCODERS, LANGUAGE_MODELS, ROPE
+from hallmark.options import Setting
 
 FILE = "model.gguf"
 MATRIX = "imatrix.gguf"
@@ -44,7 +45,7 @@ SPEC = Spec(
     title="GGUF for llama.cpp",
     toolchain="llama_cpp",
     variants={
-        "f32": Variant({"type": "F32"}, intermediate=True),
+        "f32": Variant({"type": "F32"}, fixed=("type",), intermediate=True),
         "imatrix": Variant(
             {"chunks": 40, "tokens": 512},
             needs=("f32",),
@@ -53,7 +54,7 @@ SPEC = Spec(
             files=(MATRIX,),
             memory=IMATRIX,
         ),
-        "f16": Variant({"type": "F16"}),
+        "f16": Variant({"type": "F16"}, fixed=("type",)),
         "q8_0": _quantised("Q8_0"),
         "q6_k": _quantised("Q6_K"),
         "q5_k_m": _quantised("Q5_K_M"),
@@ -66,6 +67,14 @@ SPEC = Spec(
     memory=CONVERTER,
     rope=ROPE,
     float16={"type": "F16"},
+    settings={
+        "type": Setting(
+            "type of llama-quantize; rows that do not divide into its blocks get a larger one, which is recorded",
+            ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S"),
+        ),
+        "chunks": Setting("pieces of calibration text for the importance matrix", least=1),
+        "tokens": Setting("tokens of such a piece", least=1),
+    },
     remote_code=True,  # it reads config and tensors; the code is kept from it
     code=("hallmark.gguf_programs", "hallmark.gguf_file", "hallmark.source_settings"),
     runtime=("hallmark.gguf_runtime",),

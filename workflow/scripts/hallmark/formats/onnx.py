@@ -23,9 +23,11 @@ from hallmark.onnx_architectures import (
     EXPORTED_LANGUAGE_MODELS,
     EXPORTED_ROPE,
 )
+from hallmark.options import Setting
 
 FILE = "model.onnx"
 EXPORT, DYNAMIC, BUILD = "export", "dynamic", "build"
+EXPORTED = ("method", "precision")  # options that make an export what it is
 PROGRAMS = Path(__file__).parent.parent / "run"
 PROMPT, SENTENCE = "What is the capital of France?", "A man is playing a guitar."
 SHARED_REQUIREMENTS = ("tokenizers==0.22.2", "numpy==2.4.6")
@@ -38,6 +40,7 @@ QUANTISER = Memory(base=420_000_000, per_weight_byte=4.5)  # of both quantisers
 def _built(**options: Any) -> Variant:
     return Variant(
         {"method": BUILD, "block_size": 32, "accuracy_level": 4, **options},
+        fixed=("method", "bits"),
         tasks=("causal-lm",),
         toolchain="onnx_genai",
         files=(*_COMMON, "model.onnx.data", "genai_config.json"),
@@ -51,9 +54,11 @@ SPEC = Spec(
     title="ONNX for ONNX Runtime",
     toolchain="onnx",
     variants={
-        "fp32": Variant({"method": EXPORT, "precision": "fp32"}),
-        "fp16": Variant({"method": EXPORT, "precision": "fp16"}, tasks=("sentence-similarity",)),
-        "int8_dynamic": Variant({"method": DYNAMIC, "per_channel": True}, needs=("fp32",), memory=QUANTISER),
+        "fp32": Variant({"method": EXPORT, "precision": "fp32"}, EXPORTED),
+        "fp16": Variant({"method": EXPORT, "precision": "fp16"}, EXPORTED, tasks=("sentence-similarity",)),
+        "int8_dynamic": Variant(
+            {"method": DYNAMIC, "per_channel": True}, ("method",), needs=("fp32",), memory=QUANTISER
+        ),
         "int8": _built(bits=8, algorithm="default", symmetric=True, mixed=[]),
         "int4": _built(bits=4, algorithm="rtn", symmetric=False, mixed=["last_matmul", "mixed_layers"]),
     },
@@ -62,6 +67,16 @@ SPEC = Spec(
     memory=Memory(base=450_000_000, per_weight_byte=6.0),  # of the export
     rope=EXPORTED_ROPE,
     float16={"precision": "fp16"},
+    settings={
+        "per_channel": Setting("a scale for each output column, or one for each weight"),
+        "block_size": Setting(
+            "columns that share a scale, less where a weight's do not divide", (16, 32, 64, 128, 256)
+        ),
+        "algorithm": Setting("how onnxruntime-genai's builder rounds", ("default", "rtn", "k_quant")),
+        "symmetric": Setting("without zero points, or with"),
+        "mixed": Setting("groups of weights that get 8 bits", ("last_matmul", "mixed_layers")),
+        "accuracy_level": Setting("what activations are computed in: 4 int8, 1 float32", (1, 4)),
+    },
     code=(
         "hallmark.onnx_census",
         "hallmark.onnx_companions",

@@ -3,10 +3,10 @@
 A language model is stateful: its key-value cache is inside, and its tokenizer and detokenizer are IR too.
 
 runtime.json holds the settings that the model is measured with, and the bundle's run.py reads the same file.
-INFERENCE_PRECISION_HINT is f32 unless the option `inference_precision` says otherwise: OpenVINO's default depends on
-the CPU (bfloat16 where it has AMX), so numbers would not hold on another one, and with float16 weights it has been seen
-to crash. The KV cache is float16. Activations that meet compressed weights are quantised while running, in groups of
-`dynamic_quantization` (0: never), which makes decoding a third faster; CPUs that cannot do so use float32.
+INFERENCE_PRECISION_HINT is f32: OpenVINO's default depends on the CPU (bfloat16 where it has AMX), so numbers would not
+hold on another one, and with float16 weights it has been seen to crash. The KV cache is float16. Activations that meet
+compressed weights are quantised while running, in groups of `dynamic_quantization` (0: never), which makes decoding a
+third faster; CPUs that cannot do so use float32.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from hallmark import openvino_ir, sentence_modules
 from hallmark.formats import INSPECTION, Inspection, Memory, Spec, Usage, Variant
 from hallmark.openvino_architectures import ENCODERS, LANGUAGE_MODELS, ROPE
+from hallmark.options import Setting
 from hallmark.progress import report
 
 MODEL, WEIGHTS, TOKENIZER = "openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml"
@@ -29,6 +30,8 @@ PROGRAMS = Path(__file__).parent.parent / "run"
 REQUIREMENTS = ("openvino==2026.4.1", "openvino-tokenizers==2026.4.1.0")
 GENAI = "openvino-genai==2026.4.1.0"
 PROMPT, SENTENCE = "What is the capital of France?", "A man is playing a guitar."
+GROUPS = (-1, 32, 64, 128, 256, 512, 1024)  # any other negative number NNCF takes as -1
+BITS = ("bits",)  # the option that makes a variant what it is
 INT4 = {"bits": 4, "symmetric": False, "group_size": 128, "dynamic_quantization": 32}
 
 _COMMON = (MODEL, WEIGHTS, TOKENIZER, "openvino_tokenizer.bin", "config.json", "tokenizer_config.json", SETTINGS)
@@ -38,12 +41,13 @@ SPEC = Spec(
     title="OpenVINO IR",
     toolchain="openvino",
     variants={
-        "fp16": Variant({"bits": 16}),
-        "int8": Variant({"bits": 8, "symmetric": False, "dynamic_quantization": 32}),
-        "int4": Variant(INT4),
+        "fp16": Variant({"bits": 16}, BITS),
+        "int8": Variant({"bits": 8, "symmetric": False, "dynamic_quantization": 32}, BITS),
+        "int4": Variant(INT4, BITS),
         # NNCF would try 100 exponents. On SmolLM2-135M 20 give the same divergence (0.229) in half the CPU time.
         "int4_awq": Variant(
             {**INT4, "awq": True, "awq_steps": 20, "scale_estimation": True, "samples": 16, "tokens": 128},
+            BITS,
             tasks=("causal-lm",),
             calibrated=True,
             memory=Memory(base=700_000_000, per_weight_byte=3.3),
@@ -57,6 +61,20 @@ SPEC = Spec(
     memory=Memory(base=700_000_000, per_weight_byte=2.2),
     rope=ROPE,
     float16={"bits": 16},
+    settings={
+        "symmetric": Setting("without zero points, or with"),
+        "group_size": Setting(
+            "columns that share a scale, less where a weight's do not divide; -1: a whole row", GROUPS
+        ),
+        "dynamic_quantization": Setting(
+            "values whose activations share a scale at run time; 0: never in int8", least=0
+        ),
+        "awq": Setting("correct the weights by the activations on calibration text (AWQ)"),
+        "awq_steps": Setting("exponents that AWQ tries for each group", least=1),
+        "scale_estimation": Setting("choose the scales by the activations on calibration text"),
+        "samples": Setting("texts of the calibration data that are taken", least=1),
+        "tokens": Setting("tokens of each such text", least=1),
+    },
     code=("hallmark.openvino_export", "hallmark.openvino_ir", "hallmark.sentence_modules"),
     runtime=("hallmark.openvino_runtime", "hallmark.padded_batch", "hallmark.run.openvino_encode"),
     inspection=(
@@ -76,14 +94,13 @@ def convert(inputs: Mapping[str, Path], out: Path, options: Mapping[str, Any]) -
     """Write the IR, its tokenizer, the checkpoint's small files and runtime.json; returns what is in them.
 
     Options: `bits` (16, 8, 4), `symmetric`, `group_size`, `awq` (`awq_steps`) and `scale_estimation` on `samples` of
-    `tokens`, `dynamic_quantization`, `inference_precision`. Raises ValueError for a checkpoint, a tokenizer or a value
+    `tokens`, `dynamic_quantization`. Raises ValueError for a checkpoint, a tokenizer or a value
     that cannot be carried, DamagedIR when what was written is not whole.
     """
     import openvino
 
     from hallmark import openvino_export
 
-    openvino_export.check(options)
     source = inputs["source"]
     task = _task_of(source)
     settings = _settings(source, task, options)
@@ -121,7 +138,7 @@ def _settings(source: Path, task: str, options: Mapping[str, Any]) -> dict[str, 
     """The content of runtime.json. Raises ValueError for modules of an encoder that cannot be run."""
     properties = {
         "CACHE_DIR": "",
-        "INFERENCE_PRECISION_HINT": options.get("inference_precision", "f32"),
+        "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
     }
     if "dynamic_quantization" in options:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hallmark import choices, generation, intervals, statistics, token_set, tokenizer_sample
 from hallmark.distributions import divergence, log_softmax, loss, nonfinite
+from hallmark.looks import attempt
 from hallmark.progress import track
 from hallmark.pytorch import CausalLM
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS, FIRST_LOOK
@@ -162,45 +163,48 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
     """Compare an artifact with the reference, one block at a time. Writes samples.json (numbers per block) into
     `out`.
 
-    NaN or infinite logits are counted in `nonfinite_logits`; every metric that depends on logits is null then.
-    Raises ValueError when the artifact's vocabulary has another size than the source's.
+    NaN or infinite logits are counted in `nonfinite_logits`; every metric that depends on logits is null then, and so
+    are all of these where the artifact's vocabulary has another size than the source's.
     """
     import numpy as np
 
     tokens = np.load(reference / "tokens.npy")
     looks = generation.Looks(runner, reference)
     looks.before()
-    blocks, own, lost = _compare_blocks(runner, reference, tokens)
+    blocks = _Blocks()
+    metrics = attempt(
+        {name: METRICS[name] for name in (*FROM_LOGITS, "nonfinite_logits")},
+        lambda: _compare_blocks(runner, reference, tokens, blocks),
+    )
     half = tokens.shape[1] - _scored(tokens.shape[1])
-    found, answers = looks.after(tokens[0, :half], tokens[0, half:], own)
+    found, answers = looks.after(tokens[0, :half], tokens[0, half:], blocks.own)
     tokenizer, examples = tokenizer_sample.compare(reference, runner)
     conversations, wrong = tokenizer_sample.compare_chat(reference, runner)
     samples = {
-        **blocks,
-        "kl": np.round(blocks["kl"], 9).tolist(),
+        **blocks.numbers,
+        "kl": np.round(blocks.numbers["kl"], 9).tolist(),
         "tokenizer_mismatches": examples,
         "chat_mismatches": wrong,
         **answers,
     }
     (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
-    found |= {
-        "nonfinite_logits": statistics.exact(lost, len(tokens), METRICS["nonfinite_logits"].unit),
-        **tokenizer,
-        "chat_mismatch": conversations,
-    }
-    return found | _accuracy_metrics(blocks, len(tokens))
+    return metrics | found | tokenizer | {"chat_mismatch": conversations}
 
 
-def _compare_blocks(
-    runner: Any, reference: Path, tokens: NDArray[np.int32]
-) -> tuple[dict[str, list[Any]], NDArray[np.float32] | None, int]:
-    """What each block shows, until one has logits that are not finite; the artifact's log-probabilities where decoding
-    begins in the first; how many logits are not finite.
-    """
+class _Blocks:
+    """What each block shows, until one has logits that are not finite; `own` are the artifact's log-probabilities where
+    decoding begins in the first."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[Any]] = {"kl": [], "top1_agreement": [], "loss": [], "source_loss": []}
+        self.own: NDArray[np.float32] | None = None
+
+
+def _compare_blocks(runner: Any, reference: Path, tokens: NDArray[np.int32], blocks: _Blocks) -> dict[str, Estimate]:
+    """The metrics of FROM_LOGITS, and how many logits are not finite; fills `blocks`."""
     import numpy as np
 
-    found: dict[str, list[Any]] = {"kl": [], "top1_agreement": [], "loss": [], "source_loss": []}
-    own, lost = None, 0
+    found, lost = blocks.numbers, 0
     for number, block in enumerate(track(tokens, "blocks")):
         logits, broken = _scored_logits(runner, block)
         expected = np.array(np.load(reference / "logprobs.npy", mmap_mode="r")[number])  # one block in memory
@@ -212,12 +216,14 @@ def _compare_blocks(
         if lost:
             continue  # what follows cannot be rescued, but the count should be complete
         logprobs, targets = log_softmax(logits), block[-len(logits) :]
-        own = logprobs[: generation.DECODED + 1].copy() if number == 0 else own
+        if number == 0:
+            blocks.own = logprobs[: generation.DECODED + 1].copy()
         found["kl"].append(divergence(expected, logprobs))
         found["top1_agreement"].append(float((expected.argmax(-1) == logprobs.argmax(-1)).mean()))
         found["loss"].append(loss(logprobs, targets))
         found["source_loss"].append(loss(expected, targets))
-    return found, own, lost
+    counted = statistics.exact(lost, len(tokens), METRICS["nonfinite_logits"].unit)
+    return {**_accuracy_metrics(found, len(tokens)), "nonfinite_logits": counted}
 
 
 def _accuracy_metrics(found: Mapping[str, Sequence[Any]], blocks: int) -> dict[str, Estimate]:

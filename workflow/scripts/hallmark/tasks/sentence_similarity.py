@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hallmark import intervals, invariance, loadgen_results, statistics, tokenizer_sample
 from hallmark.invariance import cosine
+from hallmark.looks import attempt
 from hallmark.progress import track
 from hallmark.pytorch import Encoder
 from hallmark.speed import COMMON_METRICS, COMMON_OPTIONS, FIRST_LOOK
@@ -56,6 +57,7 @@ SPEED_OPTIONS: dict[str, Option] = {
 MORE = False  # all the pairs that there are were measured the first time
 OPTIONS: dict[str, Option] = {**REFERENCE_OPTIONS, **SPEED_OPTIONS}
 FIRST_ANSWER = {"text_tokens": 8}  # options of the short request that ends an opening
+FROM_VECTORS = ("cosine_mean", "cosine_min", "spearman", "source_spearman", "spearman_drop")
 POOL_WORDS = 4096  # words kept for the texts of the speed measurement, which must all differ
 
 METRICS = {
@@ -170,29 +172,30 @@ def accuracy(runner: Any, reference: Path, data: Path, out: Path, options: Mappi
     averaged over the sets; the cosine is averaged in the same way. Intervals resample texts and pairs within each
     set. Pairs that share a text are not independent, which makes the interval of `spearman` too narrow;
     `spearman_drop` suffers less. NaN or infinite values are counted in `nonfinite_values`; every other number is null
-    then, but for the tokenizer's.
+    then, but for the tokenizer's. All are where the artifact's vectors have another width than the source's.
     """
     import numpy as np
 
     pairs = json.loads((reference / "pairs.json").read_text(encoding="utf-8"))
     looks = invariance.Looks(runner, reference)
     looks.before()
-    source, vectors = np.load(reference / "vectors.npy"), _embed(runner, pairs["texts"])
-    if vectors.shape != source.shape:
-        raise ValueError(f"vectors of width {vectors.shape[1]}, the source's have {source.shape[1]}")
-    lost = _nonfinite(vectors)
-    tokenizer, examples = tokenizer_sample.compare(reference, runner)
-    metrics = looks.after() | {
-        "nonfinite_values": statistics.exact(lost, len(vectors), METRICS["nonfinite_values"].unit),
-        **tokenizer,
-    }
-    samples: dict[str, Any] = {"tokenizer_mismatches": examples}
-    if lost:
-        names = ("cosine_mean", "cosine_min", "spearman", "source_spearman", "spearman_drop")
-        metrics |= {name: statistics.unknown(len(vectors), METRICS[name].unit) for name in names}
-    else:
-        found, numbers = _compare(pairs, source, vectors)
-        metrics, samples = metrics | found, samples | numbers
+    samples: dict[str, Any] = {}
+
+    def compare() -> dict[str, Estimate]:
+        source, vectors = np.load(reference / "vectors.npy"), _embed(runner, pairs["texts"])
+        if vectors.shape != source.shape:
+            raise ValueError(f"vectors of width {vectors.shape[1]}, the source's have {source.shape[1]}")
+        lost = _nonfinite(vectors)
+        found = {"nonfinite_values": statistics.exact(lost, len(vectors), METRICS["nonfinite_values"].unit)}
+        if lost:
+            return found | {name: statistics.unknown(len(vectors), METRICS[name].unit) for name in FROM_VECTORS}
+        compared, numbers = _compare(pairs, source, vectors)
+        samples.update(numbers)
+        return found | compared
+
+    metrics = attempt({name: METRICS[name] for name in (*FROM_VECTORS, "nonfinite_values")}, compare)
+    tokenizer, samples["tokenizer_mismatches"] = tokenizer_sample.compare(reference, runner)
+    metrics |= looks.after() | tokenizer
     (out / "samples.json").write_text(json.dumps(samples, allow_nan=False), encoding="utf-8")
     return metrics
 
