@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import pickle
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,20 @@ def test_a_pickle_that_breaks_off_is_dangerous_or_cannot_be_vouched_for(tmp_path
     assert pickles.named(checkpoint.of_folder(tmp_path), tmp_path) == "nothing"
 
 
-def test_raw_data_under_a_pickles_name_is_no_finding(tmp_path: Path) -> None:
-    (tmp_path / "openvino_model.bin").write_bytes(os.urandom(1 << 16))
+RAW = {
+    "anything": random.Random(0).randbytes(1 << 16),
+    "a text of 2^62 bytes": b"\x8d" + (1 << 62).to_bytes(8, "little") + bytes(100),
+    "an import of nothing": b"\x93" + bytes(100),
+    "an import of one text": b"\x8c\x01a\x93" + bytes(100),
+}
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_raw_data_under_a_pickles_name_is_no_finding(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "openvino_model.bin").write_bytes(RAW[kind])
     assert lint(tmp_path) == []
+
+
+def test_a_pickle_that_imports_before_it_fails_its_reader_cannot_be_vouched_for(tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").write_bytes(b"ccollections\nOrderedDict\n\x93" + bytes(100))
+    assert [code for code, _ in lint(tmp_path)] == ["unreadable_pickle"]

@@ -260,7 +260,9 @@ def test_no_two_prompts_begin_alike(articles, tmp_path):
     asked = LM.requests(made, options, 50)
     assert len({tuple(request["prompt"][:32]) for request in asked}) == 50
     assert {len(request["prompt"]) for request in asked} == {64}
-    with pytest.raises(ValueError, match="too few for 50 prompts of 9000"):
+    with pytest.raises(
+        ValueError, match=r"50 different ones of 9000 take 9050: give more text, or lower measure\.rounds"
+    ):
         LM.requests(made, {**options, "prompt_tokens": 9000}, 50)
 
 
@@ -387,7 +389,7 @@ def test_texts_to_time_differ_and_have_the_length_asked_for(pairs, tmp_path):
     asked = [request["text"] for request in PAIRS.requests(made, {**PAIR_OPTIONS, "text_tokens": 6}, len(words))]
     assert {len(Encoder().encode(text)) for text in asked} == {6}
     assert [text.split()[0] for text in asked] == words
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ValueError, match=r"lower measure\.rounds"):
         PAIRS.requests(made, PAIR_OPTIONS, len(words) + 1)
 
 

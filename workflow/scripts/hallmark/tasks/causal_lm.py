@@ -252,7 +252,10 @@ def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[di
     pool = np.load(reference / "pool.npy")
     length = int(options["prompt_tokens"])
     if len(pool) < length + count:
-        raise ValueError(f"{len(pool)} tokens in {reference / 'pool.npy'}: too few for {count} prompts of {length}")
+        raise ValueError(
+            f"the evaluation data leaves {len(pool)} tokens for prompts, and {count} different ones of {length} take "
+            f"{length + count}: give more text, or lower measure.rounds or measure.prompt_tokens"
+        )
     starts = [number * (len(pool) - length) // count for number in range(count)]
     return [
         {"prompt": pool[start : start + length].tolist(), "decode": int(options["decode_tokens"])} for start in starts

@@ -259,7 +259,10 @@ def requests(reference: Path, options: Mapping[str, Any], count: int) -> list[di
     pool = json.loads((reference / "words.json").read_text(encoding="utf-8"))
     number, room = len(pool["words"]), int(options["text_tokens"]) - pool["special"]
     if number < count:
-        raise ValueError(f"{number} words in {reference / 'words.json'}: too few for {count} different texts")
+        raise ValueError(
+            f"the evaluation data has {number} words, and {count} different texts take as many: give more pairs, or "
+            "lower measure.rounds"
+        )
     return [{"text": invariance.fill(pool, place * number // count, room)} for place in range(count)]
 
 
