@@ -224,14 +224,17 @@ def test_why_names_the_component_that_changed(built: Checkout) -> None:
 
 
 def test_a_conversion_that_fails_holds_back_its_own_target_and_the_report_shows_the_rest(built: Checkout) -> None:
-    variants = {"fp16": {}, "odd": {"base": "int4", "options": {"group_size": -7}}}
+    variants = {"fp16": {}, "odd": {"base": "int4_awq", "options": {"samples": 99}}}
     candidates = ["openvino/odd", "openvino/fp16"]
+    calibrated = edited(CONFIG, "models.tiny.calibration", "little")
+    little = {"source": {"kind": "path", "folder": "data", "files": ["0.txt"]}, "reader": "text"}
     built.configure(
-        edited(CONFIG, "models.tiny.formats.openvino", variants),
+        edited(edited(calibrated, "data.little", little), "models.tiny.formats.openvino", variants),
         edited(TARGETS, "targets.intel-openvino.candidates", candidates),
     )
+    built.lock("little")
     output = built.snakemake(check=False)
-    assert "group_size is -7" in output  # the last lines of its log
+    assert "1 texts of 128 tokens or more, samples is 99" in output  # the last lines of its log
     assert "artifacts/report/index.html shows what was built" in output
     page = (built.folder / "artifacts/report/index.html").read_text(encoding="utf-8")
     assert "<li><code>tiny/openvino/odd</code></li>" in page

@@ -31,6 +31,10 @@ def measure_accuracy(job: Job) -> Mapping[str, Any]:
         data=str(job.inputs["data"].files),
         options=recipe["options"],
     )
-    conditions = {"options": recipe["options"], "threads": job.node["cpus"], "versions": notes["versions"]}
+    conditions = {
+        **{name: recipe[name] for name in ("options", "instructions")},
+        "threads": job.node["cpus"],
+        "versions": notes["versions"],
+    }
     workers.write_json(job, records.MEASUREMENT, records.measurement(job, "accuracy", notes.pop("result"), conditions))
     return notes

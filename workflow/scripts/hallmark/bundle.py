@@ -20,7 +20,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -137,9 +137,18 @@ def _facts(
         "bytes": sum(entry["size"] for entry in choice.expected.values()),
         "verdict": verdict,
         "numbers": _numbers(verdict, choice),
+        "machine": _conditions(choice).get("hardware_class", ""),
         "not_taken": _before(preferred, selection),
         "licences": [path.name for path in _licences(origin.docs)],
     }
+
+
+def _conditions(choice: Choice) -> Mapping[str, Any]:
+    """What speed was measured under; empty where it was not."""
+    conditions: Iterator[Mapping[str, Any]] = (
+        part.get("conditions", {}) for part in choice.measurements if part["kind"] == "speed"
+    )
+    return next(conditions, {})
 
 
 def _numbers(verdict: Mapping[str, Any], choice: Choice) -> list[dict[str, Any]]:
@@ -205,14 +214,13 @@ def _licences(docs: Path) -> list[Path]:
 
 def _records(facts: Mapping[str, Any], verdict: Mapping[str, Any], choice: Choice, origin: Origin) -> dict[str, str]:
     """The JSON files but the manifest."""
-    speed = next((part for part in choice.measurements if part["kind"] == "speed"), None)
     run = {
         "model": facts["model"],
         "target": facts["target"],
         "runtime": choice.recipe["format"],
         "requirements": list(choice.usage.requirements),
         "command": choice.usage.command,
-        "measured_under": speed["conditions"] if speed else {},
+        "measured_under": _conditions(choice),
     }
     provenance = {
         "hallmark": facts["hallmark"],

@@ -31,7 +31,11 @@ def measure_choices(job: Job) -> Mapping[str, Any]:
     }
     notes = _ask(job, "artifact", asked, str(job.inputs["reference"].files))
     found = notes["result"]
-    conditions = {"threads": job.node["cpus"], "versions": {**notes["versions"], **found["engine"]}}
+    conditions = {
+        "instructions": recipe["instructions"],
+        "threads": job.node["cpus"],
+        "versions": {**notes["versions"], **found["engine"]},
+    }
     measured = records.measurement(job, "choices", found.pop("metrics"), conditions)
     workers.write_json(job, records.MEASUREMENT, measured)
     return notes

@@ -82,7 +82,10 @@ def _too_large(missing: list[Node]) -> Iterator[str]:
     have = memory_mb()
     for node in missing:
         if node.memory_mb > have:
-            yield f"{node.verb} {node.name} needs about {node.memory_mb} MB of memory, and {have} MB are available here"
+            yield (
+                f"{node.verb} {node.name} needs about {node.memory_mb} MB of memory, and {have} MB are available here: "
+                "end other programs, take a larger machine, or leave it out of the config to build the rest"
+            )
 
 
 def _no_space(plan: Plan, missing: list[Node]) -> Iterator[str]:
