@@ -57,7 +57,12 @@ class Sample:
         ratio = {"value": 1.52, "low": 1.41, "high": 1.63, "n": 40, "unit": ""}
         return [
             {"kind": "accuracy", "artifact": artifact, "metrics": {"kl_mean": kl}, "conditions": {}},
-            {"kind": "speed", "artifact": artifact, "metrics": {"decode_ratio": ratio}, "conditions": {"threads": 2, "hardware_class": "A CPU"}},
+            {
+                "kind": "speed",
+                "artifact": artifact,
+                "metrics": {"decode_ratio": ratio},
+                "conditions": {"threads": 2, "hardware_class": "A CPU"},
+            },
         ]
 
     def inspection(self):

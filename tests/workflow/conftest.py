@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,8 +137,13 @@ def prepare(folder: Path, checkpoint: Path) -> Checkout:
 
 
 @pytest.fixture(scope="session")
-def built(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+def built(
+    tiny_llama: Path,
+    made_once_for_all: Callable[[str, Callable[[Path], object]], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Checkout:
     """A checkout where everything has been built once; a test that changes it puts it back."""
-    checkout = prepare(tmp_path_factory.mktemp("built") / "checkout", tiny_llama)
-    checkout.snakemake()
-    yield checkout
+    made = made_once_for_all("built", lambda folder: prepare(folder, tiny_llama).snakemake())
+    folder = tmp_path_factory.mktemp("built") / "checkout"
+    shutil.copytree(made, folder, symlinks=True)
+    return Checkout(folder)
