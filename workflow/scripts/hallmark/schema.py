@@ -1,5 +1,5 @@
-"""What is generated from the config models: JSON schemas for editors, and the tables in `config/README.md`,
-`docs/gates.md` and `docs/lint.md`.
+"""What is generated from the config models and the registries: JSON schemas for editors, and the tables in
+`config/README.md` and of `docs/`.
 
 `python -m hallmark.schema` writes them; a test fails when they are not what the models say. It validates nothing.
 """
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer.main
 from pydantic import BaseModel
 
-from hallmark import config, datasets, formats, sources, tasks
+from hallmark import cli, config, datasets, formats, sources, tasks
 from hallmark.lint import findings
 from hallmark.options import Setting
 
@@ -39,7 +40,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 
 def generated() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    pages = (ROOT / name for name in ("config/README.md", "docs/gates.md", "docs/lint.md"))
+    pages = (ROOT / name for name in ("config/README.md", "docs/gates.md", "docs/lint.md", "docs/operating.md"))
     return {
         ROOT / "workflow/schemas/config.schema.json": _schema(config.Config),
         ROOT / "workflow/schemas/targets.schema.json": _schema(config.Targets),
@@ -135,6 +136,18 @@ def _values(setting: Setting) -> str:
     return ", ".join(f"`{_plain(value)}`" for value in setting.values) or least
 
 
+def _commands(_: str) -> str:
+    rows = ["| command | what it does |", "|---|---|"]
+    known: Any = typer.main.get_command(cli.app)
+    for name, command in known.commands.items():
+        words = [
+            f"[{parameter.opts[0]}]" if parameter.param_type_name == "option" else parameter.name.upper()
+            for parameter in command.params
+        ]
+        rows.append(f"| `{' '.join(['hallmark', name, *words])}` | {' '.join(command.help.split())} |")
+    return "\n".join(rows)
+
+
 def _plain(value: Any) -> str:
     """A value as it is written in YAML."""
     return value if isinstance(value, str) and "\n" not in value else json.dumps(value)
@@ -148,6 +161,7 @@ TABLES: Mapping[str, Callable[[str], str]] = {
     "variants": _variants,
     "options": _options,
     "readers": _readers,
+    "commands": _commands,
 }
 
 
