@@ -137,14 +137,14 @@ def test_time_left_counts_core_seconds_and_all_cores_for_exclusive_jobs(state):
     known.record(job(), 40.0, cores=4)
     known.record(job("measure", threads=4), 60.0, cores=4)
     left = console.time_left({"convert": 4, "measure": 2}, [job(started=100.0)], known, cores=4, now=110.0)
-    assert left == TimeLeft((4 * 40 + 2 * 60 * 4 + 30) / 4, partial=False)
+    assert left == TimeLeft((4 * 40 + 2 * 60 * 4 + 30) / 4)
     assert str(left) == "about 3 min left"
 
 
 def test_time_left_is_never_less_than_the_longest_running_job(state):
     known = Durations(state)
     known.record(job(), 40.0, cores=4)
-    assert console.time_left({}, [job(started=0.0)], known, cores=4, now=10.0) == TimeLeft(30.0, partial=False)
+    assert console.time_left({}, [job(started=0.0)], known, cores=4, now=10.0) == TimeLeft(30.0)
 
 
 def test_time_left_of_the_first_run(state):
@@ -152,7 +152,7 @@ def test_time_left_of_the_first_run(state):
     assert console.time_left({"measure": 1}, [running], known, cores=2, now=30.0) is None
     running.progress = Progress(1, 4, "blocks")
     left = console.time_left({"measure": 1}, [running], known, cores=2, now=30.0)
-    assert str(left) == "at least 2 min left"
+    assert str(left) == "2 min left, and 1 job of unknown length"
 
 
 @pytest.mark.parametrize(

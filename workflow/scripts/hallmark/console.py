@@ -169,13 +169,15 @@ def durations() -> Durations:
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """An estimate in seconds. `partial`: some of the jobs to come have never been timed, so it is a lower bound."""
+    """An estimate in seconds, and how many jobs are not in it, because none of their rule has ever been timed."""
 
     seconds: float
-    partial: bool
+    untimed: int = 0
 
     def __str__(self) -> str:
-        return f"{'at least' if self.partial else 'about'} {rounded(self.seconds)} left"
+        if not self.untimed:
+            return f"about {rounded(self.seconds)} left"
+        return f"{rounded(self.seconds)} left, and {self.untimed} job{'s' * (self.untimed > 1)} of unknown length"
 
 
 def remaining(job: Job, known: Durations, now: float) -> float | None:
@@ -193,20 +195,20 @@ def time_left(
     waiting: Mapping[str, int], running: Iterable[Job], known: Durations, cores: int, now: float
 ) -> TimeLeft | None:
     """Core-seconds still to spend over cores. `waiting`: jobs not started yet, by rule. None where nothing is known."""
-    work, longest, unknown, any_known = 0.0, 0.0, False, False
+    work, longest, untimed, any_known = 0.0, 0.0, 0, False
     for job in running:
         seconds = remaining(job, known, now)
-        unknown |= seconds is None
+        untimed += seconds is None
         any_known |= seconds is not None
         work += (seconds or 0.0) * min(job.threads, cores)
         longest = max(longest, seconds or 0.0)
     for rule, count in waiting.items():
         cost = known.expected(rule) if count else None
-        unknown |= bool(count) and cost is None
+        untimed += count if cost is None else 0
         if cost:
             any_known = True
             work += count * cost.seconds * cost.cores(cores)
-    return TimeLeft(max(work / cores, longest), unknown) if any_known else None
+    return TimeLeft(max(work / cores, longest), untimed) if any_known else None
 
 
 def span(seconds: float) -> str:
