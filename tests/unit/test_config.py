@@ -81,6 +81,8 @@ def test_a_list_of_variants_is_short_for_a_mapping(tmp_path: Path, monkeypatch: 
         ("models.tiny.formats", {"openvino": {"int4": {"options": {"symmetric": 1}}}}, ["1 is not true or false"]),
         ("models.tiny.formats", {"onnx": {"int4": {"options": {"mixed": ["all"]}}}}, ["'all' is none of last_matmul"]),
         ("data.text.options", {"split": "test"}, ["data.text: split: 'test' is none of evaluation, calibration"]),
+        ("data.text.options", {"calibration_share": float("nan")}, ["calibration_share: nan is not a number of 0"]),
+        ("data.text.options", {"min_chars": True}, ["min_chars: True is not a whole number, like 2000"]),
         ("data.text.options", {"calibration_share": "a"}, ["data.text: calibration_share: 'a' is not a number"]),
         ("models.tiny.formats", {"gguf": {"Q8": {"base": "q8_0"}}}, ["models.tiny.formats.gguf", "Q8"]),
         ("models.tiny.measure", {"block": 3}, ["models.tiny.measure", "no option 'block'", "did you mean blocks?"]),

@@ -5,6 +5,7 @@ It has no option of its own, and imports nothing that a toolchain may lack: adap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,7 +31,7 @@ class Setting:
         for part in parts if self.values else ():
             if part not in self.values:
                 return f"{part!r} is none of {', '.join(map(str, self.values))}"
-        if self.least is not None and (not isinstance(given, int | float) or given < self.least):
+        if self.least is not None and not (isinstance(given, int | float) and self.least <= given < math.inf):
             return f"{given!r} is not a number of {self.least:g} or more"
         return ""
 
