@@ -50,6 +50,13 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
 
 
+onsuccess:
+    from hallmark import ending
+
+    for line in ending.lines(PLAN):
+        logger.info(line)
+
+
 onerror:
     # A report of what was built nevertheless, where the whole one could not be made.
     from hallmark import interim  # not needed by a run that goes well

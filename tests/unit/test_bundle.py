@@ -52,10 +52,11 @@ def test_the_readme_says_how_to_run_it_with_the_numbers_and_why_not_the_preferre
 
 
 def test_a_command_may_hold_braces(sample, tmp_path):
-    usage = Usage("""echo '{"a": 1}' {folder}""")
+    usage = Usage("""echo '{"a": 1}' {folder}""", files={"RUNTIME.md": "From anywhere."})
     made = sample(usage=usage).write(tmp_path)
     assert """echo '{"a": 1}' .\n""" in (made / "README.md").read_text()
     assert "pip install" not in (made / "README.md").read_text()
+    assert "Where to get the program: RUNTIME.md.\n" in (made / "README.md").read_text()
 
 
 def test_the_model_card_keeps_the_front_matter_and_says_what_was_done(sample, tmp_path):

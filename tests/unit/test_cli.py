@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.unit.plans import CONFIG, TARGETS, build, edited, locked, planned
 from typer.testing import CliRunner
 
-from hallmark import cli, history, launcher, lock
+from hallmark import artifact_nodes, cli, history, launcher, lock
 from hallmark.plan import Plan
 
 
@@ -91,13 +91,22 @@ def test_why_follows_a_change_to_where_it_began(plan: Plan) -> None:
     assert "first planned as it is now" in run("why", "tiny/gguf/f16")
 
 
+def test_what_is_measured_again_says_why(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    history.remember(plan)
+    monkeypatch.setattr(artifact_nodes.ArtifactNodes, "_last", lambda self, numbers, make: 1 if 0 in numbers else 2)
+    output = run("why", "tiny/gguf/q8_0")
+    assert "so many times the text, because an accuracy was inconclusive" in output
+    assert "that is measured again, because a speed was inconclusive" in output
+    assert "because a verdict was inconclusive: tiny, tiny/gguf/f16," in run("plan")
+
+
 def test_why_of_something_unknown_names_what_there_is(plan: Plan) -> None:
     assert "did you mean tiny/gguf/q8_0" in run("why", "tiny/gguf/q8_", code=1)
 
 
 def test_verify_names_what_is_damaged_in_the_store(plan: Plan) -> None:
     place = build(plan, plan.report)
-    assert "1 checked, 0 problems" in run("verify")
+    assert "1 entries of the store checked, 0 problems" in run("verify")
     (place / "files/file.txt").chmod(0o644)
     (place / "files/file.txt").write_text("other")
     assert "file.txt" in run("verify", code=1)

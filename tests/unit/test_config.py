@@ -133,7 +133,7 @@ def test_what_is_made_of_a_calibrated_variant_needs_calibration_data(
         ("targets.cpu-llamacpp.device", "tpu", ["no device 'tpu'", "nvidia-gpu"]),
         ("targets.cpu-llamacpp.policy", "strict", ["no policy 'strict'", "default"]),
         ("targets.cpu-llamacpp.models", ["tiney"], ["no model 'tiney'", "did you mean tiny?"]),
-        ("policies.default.causal-lm", {"*/*/*": {"kl_men": {"max": 1}}}, ["'kl_men'", "did you mean kl_mean?"]),
+        ("policies.default.causal-lm", {"*/*/*": {"kl_men": {"max": 1}}}, ["'kl_men'", "did you mean kl_mean or"]),
         (
             "policies.default.causal-lm",
             {"*/*/*": {"kl_mean": {"max": 1, "min": 0}}},
@@ -148,6 +148,7 @@ def test_what_is_made_of_a_calibrated_variant_needs_calibration_data(
         ),
         ("policies.default.causal-lm", {"tiney/*/*": {"kl_mean": {"max": 1}}}, ["no model 'tiney'"]),
         ("policies.default.causal-lm", {"*/*": {"kl_mean": {"max": 1}}}, ["model/format/variant"]),
+        ("policies.default.causal-lm", {"*/*/*": {"kl_mean": 1}}, ["a limit is either {max: number} or {min: number}"]),
     ],
 )
 def test_what_is_wrong_in_the_targets_is_named(
@@ -177,6 +178,15 @@ def test_a_gate_on_traffic_needs_traffic(tmp_path: Path, monkeypatch: pytest.Mon
     assert "tiny is gated on singlestream_p90_ms, which needs models.tiny.loadgen" in message
 
 
+def test_a_candidate_without_a_gate_is_said_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = changed(TARGETS, "policies.default", {"sentence-similarity": {"*/*/*": {"cosine_mean": {"min": 0.9}}}})
+    message = complaint(tmp_path, monkeypatch, CONFIG, targets)
+    assert "policy default has no gate for tiny/gguf/" in message
+    assert "or name the models that the target is for" in message
+
+
 def test_every_problem_is_listed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = changed(changed(CONFIG, "models.tiny.evaluation", "a"), "models.tiny.calibration", "b")
     assert len(complaint(tmp_path, monkeypatch, raw).splitlines()) == 2
@@ -193,3 +203,12 @@ def test_a_missing_file_and_bad_yaml_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("models: [")
     with pytest.raises(config.ConfigError, match=r"bad\.yaml: not YAML: .*line 2"):
         config.load_yaml(tmp_path / "bad.yaml")
+
+
+def test_a_key_that_stands_twice_is_named_and_merged_keys_are_not_twice(tmp_path: Path) -> None:
+    file = tmp_path / "targets.yaml"
+    file.write_text("targets:\n  a: {policy: x}\npolicies: {}\ntargets:\n  b: {policy: x}\n")
+    with pytest.raises(config.ConfigError, match=r"targets\.yaml: line 4: targets stands in line 1 already"):
+        config.load_yaml(file)
+    file.write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}\nc: *a\n")
+    assert config.load_yaml(file) == {"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 1}}

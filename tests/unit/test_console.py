@@ -201,6 +201,10 @@ def test_errors_for_users_carry_no_traceback():
     text = 'ConfigError in file "Snakefile", line 4:\nno format q9\n  File "Snakefile", line 4, in <module>'
     assert wording.for_user(text, "ConfigError") == 'ConfigError in file "Snakefile", line 4:\nno format q9'
     assert wording.for_user(text, "KeyError") == text
+    planned = 'WorkflowError in file "/a/workflow/rules/common.smk", line 30:\nconfig/config.yaml: no format q9'
+    assert wording.for_user(planned, "WorkflowError") == "config/config.yaml: no format q9"
+    told = wording.for_user("WorkflowError:\nConfig file is not valid JSON or YAML. In case of", "WorkflowError")
+    assert "`hallmark plan`, with the same --configfile, says in which line" in told
 
 
 class TestPlugin(TestLogHandlerBase):

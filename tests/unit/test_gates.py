@@ -16,6 +16,7 @@ METRICS = {
     "kl_mean": Metric("accuracy", "nat", "lower", "mean KL divergence"),
     "decode_ratio": Metric("speed", "", "higher", "decode speed over the source's"),
     "prefill_ratio": Metric("speed", "", "higher", "prefill speed over the source's"),
+    "load_ratio": Metric("speed", "", "higher", "openings over the source's", "clock", grows=False),
     "bytes": Metric("inspect", "B", "lower", "size of the files"),
     "release_decode_ratio": Metric("release", "", "higher", "decode speed over the last release's", "clock"),
 }
@@ -242,10 +243,12 @@ def test_a_number_just_over_its_limit_is_not_written_like_it():
     assert size["why"] == "bytes 100,000,001 B > 100,000,000 (*/*/*)"
 
 
-def test_a_number_from_too_few_units_settles_nothing_and_measuring_it_again_would_not_help():
+def test_a_number_from_too_few_units_settles_nothing_and_is_measured_again_where_that_brings_more():
     found = {"value": 5.0, "low": None, "high": None, "n": 2, "unit": ""}
+    openings = verdict({"load_ratio": {"min": 1.0}}, speed={"load_ratio": found})
+    assert (openings["verdict"], openings["noisy"]) == ("inconclusive", False)
     judged = verdict({"decode_ratio": {"min": 1.0}}, speed={"decode_ratio": found})
-    assert (judged["verdict"], judged["noisy"]) == ("inconclusive", False)
+    assert (judged["verdict"], judged["noisy"]) == ("inconclusive", True)
     assert judged["why"] == "decode_ratio 5 from 2 units, too few for an interval (*/*/*)"
     unknown = {**found, "value": None}
     assert verdict({"decode_ratio": {"min": 1.0}}, speed={"decode_ratio": unknown})["verdict"] == "fail"

@@ -133,8 +133,17 @@ def test_other_text_asks_no_question_again() -> None:
     assert not verbs(changed(before, after)) & {"reference_choices", "measure_choices"}
 
 
+SHIPPED = TARGETS["policies"]["default"]["causal-lm"]
+
+
+def test_what_is_published_names_no_folder_of_this_machine() -> None:
+    raw = edited(CONFIG, "models.tiny.source.folder", "/home/me/source")
+    bundles = [choice.bundle.recipe["pins"] for choice in planned(raw).choices]
+    assert bundles and {pins["source"]["folder"] for pins in bundles} == {"source"}
+
+
 def test_a_gate_moves_no_measurement() -> None:
-    stricter = edited(TARGETS, "policies.default.causal-lm", {"*/gguf/*": {"kl_mean": {"max": 0.4}}})
+    stricter = edited(TARGETS, "policies.default.causal-lm", {**SHIPPED, "*/gguf/*": {"kl_mean": {"max": 0.4}}})
     moved = changed(planned(), planned(targets=stricter))
     assert verbs(moved) == {"judge", "select", "bundle", "report"}
 

@@ -143,7 +143,12 @@ def built(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Checkout:
     """A checkout where everything has been built once; a test that changes it puts it back."""
-    made = made_once_for_all("built", lambda folder: prepare(folder, tiny_llama).snakemake())
+
+    def make(folder: Path) -> None:
+        checkout = prepare(folder, tiny_llama)
+        (folder / "first-run.txt").write_text(checkout.snakemake(), encoding="utf-8")
+
+    made = made_once_for_all("built", make)
     folder = tmp_path_factory.mktemp("built") / "checkout"
     shutil.copytree(made, folder, symlinks=True)
     return Checkout(folder)

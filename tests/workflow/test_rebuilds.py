@@ -52,6 +52,13 @@ def touch_everything(folder: Path) -> None:
             os.utime(path)
 
 
+def test_a_run_ends_with_what_it_released_and_where_to_look(built: Checkout) -> None:
+    said = (built.folder / "first-run.txt").read_text(encoding="utf-8")
+    assert "released in artifacts/releases/test-" in said
+    assert "  cpu-llamacpp/tiny  gguf/q8_0  (2 of 2 candidates passed)\n" in said
+    assert "every number: artifacts/report/index.html\n" in said
+
+
 def test_touching_every_file_runs_nothing(built: Checkout) -> None:
     touch_everything(built.folder)
     assert built.planned() == []

@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
 
 from hallmark import planner, release, toolchains, upkeep
-from hallmark.config import ConfigError
+from hallmark.config import ConfigError, load_yaml
 from hallmark.processes import identity, usable_cpus
 
 # Jobs end when this process does, however it ends; and they find the state of this checkout.
@@ -23,6 +23,8 @@ os.environ.setdefault("HALLMARK_STATE", str(upkeep.STATE))
 
 CONFIG_FILE = str(workflow.configfiles[-1]) if workflow.configfiles else "the configuration"
 try:
+    for file in workflow.configfiles:
+        load_yaml(Path(file))  # Snakemake takes a key that stands twice
     PLAN = planner.load(config, CONFIG_FILE)
     if workflow.is_main_process:
         upkeep.before_run(PLAN, say=logger.warning, dry_run=workflow.output_settings.dryrun)

@@ -134,6 +134,7 @@ def _facts(
         "requirements": choice.usage.requirements,
         "install": shlex.join(["python", "-m", "pip", "install", *choice.usage.requirements]),
         "command": choice.usage.command.replace("{folder}", "."),
+        "guides": sorted(name for name in choice.usage.files if name.endswith(".md")),
         "bytes": sum(entry["size"] for entry in choice.expected.values()),
         "verdict": verdict,
         "numbers": _numbers(verdict, choice),

@@ -53,6 +53,14 @@ def plan(configfile: ConfigFile = DEFAULT_CONFIG, as_json: Annotated[bool, typer
     console.width = console.width if console.is_terminal else PIPED_WIDTH
     console.print(table)
     typer.echo(f"{len(rows)} entries, {sum(not built for *_, built in rows)} to build; release {found.release}")
+    again = sorted({node.name for node in found.nodes() if _is_again(node) and not node.manifest(found.root).exists()})
+    if again:
+        typer.echo(f"to be measured again, because a verdict was inconclusive: {', '.join(again)}")
+
+
+def _is_again(node: Node) -> bool:
+    """Whether a node measures what was measured before."""
+    return bool(node.recipe.get("attempt")) or "more" in node.recipe.get("options", {})
 
 
 @app.command()
@@ -67,12 +75,19 @@ def why(
     found = _plan(configfile)
     mine = [node for node in found.nodes() if node.name == subject or node.name.startswith(f"{subject}/")]
     if not mine:
-        raise _fail(no_such("artifact", subject, {node.name for node in found.nodes()}))
+        raise _fail(no_such("artifact", subject, [artifact.name for artifact in found.artifacts]))
     for node in mine:
         state = "in the store" if node.manifest(found.root).exists() else "to build"
         typer.echo(f"{node.verb} {node.name} {node.key} ({state})")
         for line in _reasons(found, node, history.before(found.root, _label(node), node.components)):
             typer.echo(f"    {line}")
+
+
+# Components that the plan changes by itself.
+AGAIN = {
+    "recipe.options.more": "that is so many times the text, because an accuracy was inconclusive",
+    "recipe.attempt": "that is measured again, because a speed was inconclusive",
+}
 
 
 def _label(node: Node) -> str:
@@ -87,8 +102,8 @@ def _reasons(found: Plan, node: Node, old: object) -> list[str]:
 
     if not isinstance(old, Mapping):
         return ["first planned as it is now; no run before had other components"]
-    own = history.changes({**old, "inputs": {}}, {**node.components, "inputs": {}})
-    lines = list(own)
+    lines = history.changes({**old, "inputs": {}}, {**node.components, "inputs": {}})
+    lines += [why for place, why in AGAIN.items() if any(line.startswith(f"{place}:") for line in lines)]
     for role, key in sorted(node.components["inputs"].items()):
         if old["inputs"].get(role) != key:
             upstream = node.inputs[role]
@@ -150,7 +165,7 @@ def verify(
     if folders:
         for folder in folders:
             problems += release_checks.verify(folder)
-        checked = len(folders)
+        checked = f"{len(folders)} of releases and bundles"
     else:
         found = _plan(configfile)
         entries = [found.root / node.place for node in found.nodes() if node.manifest(found.root).exists()]
@@ -161,7 +176,7 @@ def verify(
                 store.verify(entry)
             except store.Damaged as error:
                 problems.append(str(error))
-        checked = len(entries)
+        checked = f"{len(entries)} entries of the store"
     for problem in problems:
         typer.secho(problem, err=True, fg=typer.colors.RED)
     typer.echo(f"{checked} checked, {len(problems)} problems")

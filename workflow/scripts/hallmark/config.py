@@ -232,10 +232,32 @@ class Settings(Section):
     policies: dict[str, Gates]
 
 
+class _TwiceError(Exception):
+    """A key that stands twice in one mapping."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Loads YAML as ever, but takes no key twice: the last one would count, and the first be gone without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    first = lines[key.value]
+                    raise _TwiceError(f"line {line}: {key.value} stands in line {first} already; put both together")
+                lines[key.value] = line
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
 def load_yaml(path: Path) -> Any:
-    """Read a YAML file. Raises ConfigError when it is missing or is not YAML, with the line."""
+    """Read a YAML file. Raises ConfigError when it is missing, is not YAML or has a key twice, with the line."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except _TwiceError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:

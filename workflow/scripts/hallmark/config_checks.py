@@ -144,14 +144,15 @@ def of_targets(settings: Settings) -> list[str]:
 
 
 def _check_unasked(settings: Settings) -> Iterator[str]:
-    """Gates that hold for models of which the config does not ask what they need: what is not measured fails."""
+    """Gates that hold for models of which the config does not ask what they need: what is not measured fails. And
+    candidates that no gate holds for."""
     for name, model in settings.config.models.items():
         if model.task not in tasks.names():
             continue
         missing = {source: key for source, key in ASKED_BY.items() if not getattr(model, key)}
         known = tasks.metrics(model.task)
         built = [f"{format_name}/{variant}" for format_name, variants in model.formats.items() for variant in variants]
-        for target in settings.targets.values():
+        for title, target in settings.targets.items():
             if target.models is not None and name not in target.models:
                 continue
             policy = settings.policies[target.policy]
@@ -159,7 +160,14 @@ def _check_unasked(settings: Settings) -> Iterator[str]:
             for candidate in target.candidates:
                 if candidate in built:
                     base = model.base_of(*candidate.split("/"))
-                    gated.update(gates.resolve(policy, model.task, f"{name}/{candidate}", base))
+                    found = gates.resolve(policy, model.task, f"{name}/{candidate}", base)
+                    gated.update(found)
+                    if not found:
+                        yield (
+                            f"targets.{title}: policy {target.policy} has no gate for {name}/{candidate} "
+                            f"({model.task}), and what is not judged is not released: give it one, or name the "
+                            f"models that the target is for (targets.{title}.models)"
+                        )
             for source, key in missing.items():
                 asked = [metric for metric in sorted(gated) if known[metric].source == source]
                 if asked:

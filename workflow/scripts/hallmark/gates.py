@@ -44,6 +44,13 @@ class Limit(BaseModel):
     max: Number | None = Field(None, description="The metric may be at most this.")
     min: Number | None = Field(None, description="The metric must be at least this.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_mapping(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping | Limit):
+            raise ValueError(f"a limit is either {{max: number}} or {{min: number}}, not {value!r}")
+        return value
+
     @model_validator(mode="after")
     def _exactly_one(self) -> Limit:
         if (self.max is None) == (self.min is None):
@@ -178,8 +185,10 @@ def _settled_by(judged: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metri
 
 
 def _can_repeat(gate: Mapping[str, Any], metrics: Mapping[str, Metric]) -> bool:
-    """Whether a new measurement could settle an open gate: not where too few units leave a number without interval."""
-    return _is_from(gate, metrics, *REPEATED) and (gate["low"] is not None or gate["value"] is None)
+    """Whether a new measurement could settle an open gate: not one without interval that would get as few units."""
+    if not _is_from(gate, metrics, *REPEATED):
+        return False
+    return gate["low"] is not None or gate["value"] is None or metrics[gate["metric"]].grows
 
 
 def _needless(last_release: Mapping[str, Any] | None, conditions: Mapping[str, Any]) -> str:

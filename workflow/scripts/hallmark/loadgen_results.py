@@ -31,7 +31,7 @@ BLOCKS = 20
 
 
 def _metric(unit: str, better: Any, meaning: str) -> Metric:
-    return Metric("loadgen", unit, better, meaning, "clock")
+    return Metric("loadgen", unit, better, meaning, "clock", grows=False)
 
 
 METRICS = {

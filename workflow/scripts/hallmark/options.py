@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+MANY, CLOSE = 20, 3  # names that are not listed in a message, where so many are close
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list"}
 
 
@@ -42,9 +43,11 @@ def _is_share(given: Any, default: Any) -> bool:
 
 
 def no_such(noun: str, given: str, have: Iterable[str]) -> str:
-    """`no variant 'q8', have f16, q4_k_m, q8_0 (did you mean q8_0?)`."""
+    """`no variant 'q8', have f16, q4_k_m, q8_0 (did you mean q8_0?)`; of many, only those that are close."""
     known = sorted(have)
-    close = get_close_matches(given, known, 1)
+    close = get_close_matches(given, known, CLOSE)
+    if close and len(known) > MANY:
+        return f"no {noun} {given!r} among {len(known)}; did you mean {' or '.join(close)}?"
     hint = f" (did you mean {close[0]}?)" if close else ""
     return f"no {noun} {given!r}, have {', '.join(known) or 'none'}{hint}"
 

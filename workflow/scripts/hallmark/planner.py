@@ -44,6 +44,15 @@ def _texts(artifact: Artifact, task: str) -> str:
     return bundle.digest_of_texts(formats.get(artifact.format).usage(task, artifact.convert.recipe["options"]))
 
 
+def _without_places(entry: lock.Entry) -> dict[str, Any]:
+    """What a lock pins, as it may be published: of a folder or a file on this machine no more than its name."""
+    pins = entry.model_dump(mode="json")
+    for field in ("folder", "file"):
+        if entry.source.kind in ("path", "gguf") and field in pins["source"]:
+            pins["source"][field] = Path(pins["source"][field]).name
+    return pins
+
+
 class Planner:
     """Puts the plan of one configuration together."""
 
@@ -111,7 +120,7 @@ class Planner:
             (model, target),
             {
                 "task": details.task,
-                "pins": self.locked.models[model].model_dump(mode="json"),
+                "pins": _without_places(self.locked.models[model]),
                 "version": __version__,
                 "texts": {artifact.candidate: _texts(artifact, details.task) for artifact in candidates},
                 "bases": {artifact.candidate: artifact.convert.hints["base"] for artifact in candidates},

@@ -72,6 +72,8 @@ def describe_refusals(refused: Sequence[Mapping[str, Any]]) -> str:
     for refusal in refused:
         lines.append(f"not released: {refusal['model']} for {refusal['target']}")
         lines += [f"  {reason['artifact']} ({reason['verdict']}): {reason['why']}" for reason in refusal["reasons"]]
+        if any(reason["verdict"] == "inconclusive" for reason in refusal["reasons"]):
+            lines.append("  what is inconclusive is measured again by the next run, where that can settle it")
     return "\n".join(lines)
 
 

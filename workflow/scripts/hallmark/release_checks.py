@@ -19,6 +19,10 @@ def verify(folder: Path) -> list[str]:
     """What is wrong with a release or a bundle, one line each; empty when every file is as its checksum says."""
     if (folder / INDEX).exists():
         return _check_release(folder)
+    if not (folder / bundle.MANIFEST).exists() and (
+        releases := sorted(path.parent for path in folder.glob(f"*/{INDEX}"))
+    ):
+        return [f"{folder}: not a release, but it holds some: {', '.join(map(str, releases))}"]
     if sorted(path.name for path in folder.glob("*")) == [bundle.REFUSAL]:
         return []
     return check_bundle(folder)[1]

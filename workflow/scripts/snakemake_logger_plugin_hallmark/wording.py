@@ -29,6 +29,9 @@ FINAL = ("Exiting because a job execution failed", "WorkflowError:\nAt least one
 CANCELLED = "Terminating processes on user request"
 FILES_OF_JOBS = re.compile(r"(Missing output files|Input files updated by another job): [^;]*")
 PROCESS_ENDED = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.(\w+)")
+# Where the plan is made in Snakemake's eyes. What is wrong lies in a file that the message itself names.
+PLAN_LINE = re.compile(r'^WorkflowError in file "[^"\n]*/common\.smk", line \d+:\n')
+NOT_YAML = "Config file is not valid JSON or YAML."
 TRACE_LINE = re.compile(r'\n  File "[^"\n]*", line \d+, in [^\n]*')
 
 
@@ -72,4 +75,8 @@ def reason(text: str) -> str:
 
 def for_user(text: str, exception: str) -> str:
     """An error's text; without the lines of its traceback where it is meant for the user, and no bug to be traced."""
-    return text if hasattr(builtins, exception) else TRACE_LINE.sub("", text)
+    if hasattr(builtins, exception):
+        return text
+    if NOT_YAML in text:
+        return f"{NOT_YAML} `hallmark plan`, with the same --configfile, says in which line."
+    return PLAN_LINE.sub("", TRACE_LINE.sub("", text))

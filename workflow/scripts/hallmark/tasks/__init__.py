@@ -61,7 +61,7 @@ class Metric:
 
     `timed` are those that others at work on the machine change: taken from a clock, from the CPU time of a process, or
     a difference of two times, which they may make smaller as well as larger.
-    `grows`: more text gives it a narrower interval.
+    `grows`: more of what it is taken over gives it a narrower interval: text, or timed rounds.
     """
 
     source: Literal["accuracy", "choices", "speed", "loadgen", "release", "inspect"]
@@ -73,10 +73,14 @@ class Metric:
 
 
 def timed(
-    unit: str, better: Literal["lower", "higher"], meaning: str, by: Literal["clock", "cpu", "difference"] = "clock"
+    unit: str,
+    better: Literal["lower", "higher"],
+    meaning: str,
+    by: Literal["clock", "cpu", "difference"] = "clock",
+    grows: bool = True,
 ) -> Metric:
     """A metric of the speed measurement that others at work on the machine change."""
-    return Metric("speed", unit, better, meaning, by)
+    return Metric("speed", unit, better, meaning, by, grows)
 
 
 def _inspected(unit: str, meaning: str, better: Literal["lower", "higher"] = "lower") -> Metric:
