@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_a_disk_that_is_too_small_is_said_with_what_to_do(plan: Plan, monkeypatc
     monkeypatch.setattr(upkeep.shutil, "disk_usage", lambda folder: type("usage", (), {"free": 1_000_000}))
     with pytest.raises(ConfigError, match=r"MB of disk, and 1 MB are free; free some space, run `hallmark gc`"):
         upkeep.before_run(plan, print)
+
+
+def test_what_lies_behind_a_missing_entry_is_looked_at_again(plan: Plan) -> None:
+    built(plan)
+    artifact = plan.artifacts[0]
+    shutil.rmtree(plan.root / artifact.measurements["speed"].place)
+    assert checked(plan) == []
+    unmarked = {node.verb for node in plan.nodes() if not node.ready(plan.root).exists()}
+    assert unmarked == {"measure_speed", "judge", "select", "report"}
+    build(plan, artifact.measurements["speed"])
+    assert checked(plan) == []
+    assert all(node.ready(plan.root).exists() for node in plan.nodes())
 
 
 def test_what_is_built_needs_no_memory_and_no_disk(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

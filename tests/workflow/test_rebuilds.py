@@ -220,6 +220,15 @@ def test_a_damaged_file_of_the_store_is_found_and_built_again(built: Checkout, h
     assert model.read_bytes() == whole
 
 
+def test_a_measurement_that_is_lost_is_taken_again_and_judged_and_chosen_by(built: Checkout) -> None:
+    (place,) = (built.folder / "artifacts/store/measure_speed/tiny/gguf/q8_0").iterdir()
+    shutil.rmtree(place)
+    follows = {"measure_speed": 1, "judge": 1, "select": 1, "bundle": 1, "report": 1}
+    assert built.verbs() == follows
+    built.snakemake()
+    assert built.planned() == []  # and nothing is found to be made from what was lost
+
+
 def test_why_names_the_component_that_changed(built: Checkout) -> None:
     variants = {"f16": {}, "q8_0": {"base": "q8_0", "options": {"type": "Q6_K"}}}
     built.configure(edited(CONFIG, "models.tiny.formats.gguf", variants))

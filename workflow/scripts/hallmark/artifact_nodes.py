@@ -94,7 +94,7 @@ class ArtifactNodes:
         return max((number for number in others if self._is_there(make(number))), default=first)
 
     def _is_there(self, node: Node | None) -> bool:
-        return node is not None and (Path(self.config.store) / node.place / store.READY).exists()
+        return node is not None and node.manifest(Path(self.config.store)).exists()
 
     def _verdict(self, judge: Node) -> Mapping[str, Any]:
         """What is in the store of a verdict; empty when it is not there."""

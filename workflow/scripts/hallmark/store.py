@@ -200,6 +200,11 @@ def mark(path: Path) -> None:
         (path / READY).touch(mode=0o644)
 
 
+def unmark(path: Path) -> None:
+    """Take the mark from an entry: a job looks whether it holds, and makes it again or marks it."""
+    (path / READY).unlink(missing_ok=True)
+
+
 def settle(folder: Path) -> None:
     """Give files one mode whatever the umask, and bring them to the disk before the folder gets its name."""
     for root, _, files in os.walk(folder, topdown=False):

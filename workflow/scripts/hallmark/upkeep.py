@@ -48,7 +48,11 @@ def _altered(plan: Plan, memory: digest.Memory) -> list[str]:
 
 def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:
     """Verify every entry of the plan that is there; what is damaged, or made from other bytes than its inputs now hold,
-    is set aside, so that Snakemake finds it missing and builds it. Yields a message for each."""
+    is set aside, so that Snakemake finds it missing and builds it. Yields a message for each.
+
+    What lies behind an entry that is missing loses its mark: Snakemake follows time stamps that are nobody's here, and
+    would run what reads the new one, but not what reads that. Their jobs compare digests, and keep what holds.
+    """
     found: dict[int, store.Entry] = {}
     for node in plan.nodes():
         place = plan.root / node.place
@@ -61,8 +65,11 @@ def check_entries(plan: Plan, memory: digest.Memory) -> Iterator[str]:
             aside = store.set_aside(plan.root, place)
             yield f"{error}; set aside as {aside}, it will be built again"
         else:
-            found[id(node)] = entry
-            store.mark(place)
+            if all(id(upstream) in found for upstream in node.inputs.values()):
+                found[id(node)] = entry
+                store.mark(place)
+            elif node.verb != "bundle":  # which runs all the same, and whose release would begin anew without its mark
+                store.unmark(place)
 
 
 def _check_inputs(node: Node, entry: store.Entry, found: dict[int, store.Entry]) -> None:

@@ -20,6 +20,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from hallmark import console
+from hallmark.processes import usable_cpus
 from snakemake_logger_plugin_hallmark import wording
 from snakemake_logger_plugin_hallmark.run import Run
 
@@ -96,7 +97,8 @@ class LogHandler(LogHandlerBase):
         self.run.plan(record.__dict__["stats"])
         if self.show_progress:
             counts = ", ".join(f"{count} {rule}" for rule, count in self.run.waiting.items())
-            cores = "1 core" if self.run.cores == 1 else f"{self.run.cores} cores"
+            cores, usable = "1 core" if self.run.cores == 1 else f"{self.run.cores} cores", usable_cpus()
+            cores += f", of which there are {usable}" if self.run.cores > usable else ""
             self.say(f"{_jobs(self.run.total)} on {cores}: {counts}")
 
     def keep_table(self, table: str) -> None:
